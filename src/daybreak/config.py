@@ -32,7 +32,7 @@ IN_CODE: Final = "an argument in code"
 BY_DEFAULT: Final = "the default"
 
 # Schemes of planned stores, so that the error says "not yet" instead of "unknown".
-_NOT_YET: Final = {"directory": "directory", "sqs": "SQS"}
+_NOT_YET: Final = {"sqs": "SQS"}
 _TEXTS: Final = ("url", "app", "files")
 FILES_SCHEMES: Final = ("file", "s3", "gs", "az")
 # The accepted schemes, and the one under which the store is known.
@@ -61,7 +61,7 @@ class Settings:
 
     @property
     def path(self) -> Path | None:
-        """The store's file; None if the store is not a file."""
+        """The store's file or folder; None if the store is neither."""
         return path_of(self.url)
 
     @property
@@ -154,8 +154,8 @@ def from_folder(app: str, folder: Path) -> str:
 
 
 def url_of(text: str, folder: Path, origin: str = "") -> str:
-    """The full URL of a store: `sqlite:////abs/jobs.db`, `postgresql://...`, `redis://...` or `memory://`. A relative
-    path is relative to `folder`. `origin` says in errors where the text came from."""
+    """The full URL of a store: `sqlite:////abs/jobs.db`, `postgresql://...`, `redis://...`, `dir:///abs/folder` or
+    `memory://`. A relative path is relative to `folder`. `origin` says in errors where the text came from."""
     source = f" (from {origin})" if origin else ""
     if not isinstance(text, str):
         raise BadInput(
@@ -175,6 +175,8 @@ def url_of(text: str, folder: Path, origin: str = "") -> str:
     known = scheme.lower()
     if known == "sqlite":
         return _sqlite(unquote(_file_part(rest, text, source)), folder, source)
+    if known == "dir":
+        return _directory(rest, folder, source)
     if known in _SERVERS:
         return _server(_SERVERS[known], rest, source)
     # The errors repeat only the scheme, because the rest may contain a password.
@@ -185,7 +187,7 @@ def url_of(text: str, folder: Path, origin: str = "") -> str:
         )
     raise BadInput(
         f"{scheme}://{source} is not a store that Daybreak knows: write sqlite:///jobs.db, "
-        "postgresql://host/database, redis://host or memory://"
+        "postgresql://host/database, redis://host, dir://folder or memory://"
     )
 
 
@@ -210,7 +212,7 @@ def _refuse_missing_slashes(text: str, source: str) -> None:
     known = scheme.lower()
     if colon and known == "sqlite":
         raise BadInput(f"{text!r}{source}: the URL of a file has three slashes; write sqlite:///{rest or 'jobs.db'}")
-    if colon and (known == "memory" or known in _SERVERS or known in _NOT_YET):
+    if colon and (known in ("memory", "dir") or known in _SERVERS or known in _NOT_YET):
         # The error repeats only the scheme, because the rest may contain a password.
         raise BadInput(f"{scheme}:{source} is not the URL of a store: write {scheme}:// and what follows")
 
@@ -230,6 +232,21 @@ def _file_part(rest: str, text: str, source: str) -> str:
 def _sqlite(file: str, folder: Path, source: str) -> str:
     if not file or "\0" in file:
         raise BadInput(f"{file!r}{source} names no file: write sqlite:///jobs.db")
+    return "sqlite:///" + _absolute(file, folder, source)
+
+
+def _directory(rest: str, folder: Path, source: str) -> str:
+    text, question, options = rest.partition("?")
+    path = unquote(text)
+    if not path or "\0" in path:
+        raise BadInput(
+            f"dir://{text}{source} names no folder: write dir://jobs, or dir:///srv/jobs for an absolute path"
+        )
+    return "dir://" + _absolute(path, folder, source) + question + options
+
+
+def _absolute(file: str, folder: Path, source: str) -> str:
+    """The absolute path, quoted for a URL."""
     try:
         named = Path(file).expanduser()
     except RuntimeError:
@@ -239,7 +256,7 @@ def _sqlite(file: str, folder: Path, source: str) -> str:
         ) from None
     path = Path(os.path.abspath(folder / named))  # noqa: PTH100 - symbolic links are not resolved
     check_path(path, source)
-    return "sqlite:///" + quote(path.as_posix(), safe="/:")
+    return quote(path.as_posix(), safe="/:")
 
 
 def check_path(path: Path, source: str = "") -> None:
@@ -248,7 +265,7 @@ def check_path(path: Path, source: str = "") -> None:
         str(path).encode()
     except UnicodeEncodeError:
         raise BadInput(
-            f"{clean(str(path))}{source} cannot be used: SQLite opens only paths that are UTF-8 text; "
+            f"{clean(str(path))}{source} cannot be used: a store needs a path that is UTF-8 text; "
             "rename it, or use another path"
         ) from None
     try:
@@ -298,7 +315,9 @@ def shown(url: str) -> str:
 
 
 def path_of(url: str) -> Path | None:
-    """The file of a URL that `url_of` returned; None for a store that is not a file."""
+    """The file or folder of a URL that `url_of` returned; None for a store that is neither."""
+    if url.startswith("dir://"):
+        return Path(unquote(url.removeprefix("dir://").partition("?")[0]))
     if not url.startswith("sqlite:///"):
         return None
     return Path(unquote(url.removeprefix("sqlite:///")))

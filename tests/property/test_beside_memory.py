@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from daybreak.core.events import KINDS
+from daybreak.stores.directory import WATS, DirectoryStore
 from daybreak.stores.memory import MemoryStore
 from daybreak.stores.sqlite import SqliteStore
 from daybreak.testing.differential import Sometimes, play, story
@@ -87,3 +88,15 @@ def test_sqlite_beside_memory(quick_path):
             play_stories(opener, durable=True, seen=seen)
     missing = (SOMETIMES | {"reopened"}) - set(seen)
     assert not missing or EXAMPLES < 100, f"the stories were not broad enough, these never happened: {missing}"
+
+
+@pytest.mark.parametrize("layout", [None, WATS], ids=["daybreak", "wats"])
+def test_directory_beside_memory(quick_path, layout):
+    numbers = itertools.count()
+
+    def opener():
+        path = quick_path / str(next(numbers))
+        return lambda: DirectoryStore(path, layout=layout)
+
+    seen = play_stories(opener, durable=True, examples=max(EXAMPLES // 4, 10))
+    assert "reopened" in seen or EXAMPLES < 100

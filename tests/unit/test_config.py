@@ -12,6 +12,7 @@ from daybreak import config
 from daybreak.core.errors import BadInput, StoreUnavailable, Unsupported
 from daybreak.stores import store_for
 from daybreak.stores.memory import MemoryStore
+from daybreak.stores.directory import DirectoryStore
 from daybreak.stores.sqlite import SqliteStore
 
 
@@ -172,6 +173,28 @@ def test_what_people_write_for_a_file(folder, said, meant):
     assert store.path == found.path
 
 
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("dir://jobs", "{folder}/jobs"),
+        ("dir:///srv/two%20words?layout=wats", "/srv/two words"),
+    ],
+)
+def test_what_people_write_for_a_folder(folder, said, meant):
+    found = resolve(folder, said)
+    assert found.path == Path(meant.format(folder=folder))
+    assert resolve(folder, found.url) == found, "in full, it means itself"
+    store = store_for(found.url)
+    assert isinstance(store, DirectoryStore)
+    assert store.path == found.path
+
+
+@pytest.mark.parametrize("option", ["mode=ro", "layout=nobody", "delete_completed=maybe"])
+def test_a_folder_with_a_bad_option(option):
+    with pytest.raises(BadInput, match="dir://"):
+        store_for(f"dir:///srv/jobs?{option}")
+
+
 def test_home_is_expanded(folder, monkeypatch):
     monkeypatch.setenv("HOME", str(folder))
     assert resolve(folder / "x", "~/jobs.db").path == folder / "jobs.db"
@@ -228,7 +251,7 @@ def test_a_url_of_a_server_that_is_none(folder, url):
     assert "hunter" not in str(caught.value)
 
 
-@pytest.mark.parametrize("scheme", ["sqs", "directory"])
+@pytest.mark.parametrize("scheme", ["sqs"])
 def test_stores_to_come_are_refused_as_such_and_keep_their_password(folder, scheme):
     with pytest.raises(Unsupported, match=r"no .* store yet in this version") as caught:
         resolve(folder, f"{scheme}://ann:hunter2@db/jobs")
@@ -242,6 +265,8 @@ def test_stores_to_come_are_refused_as_such_and_keep_their_password(folder, sche
     [
         ("mysql://ann:hunter2@db", "mysql:// .* is not a store that Daybreak knows"),
         ("jobs", "write a path that ends in .db"),
+        ("dir://", "names no folder"),
+        ("dir:jobs", "write dir:// and what follows"),
         (":memory:", "write a path that ends in .db"),
         ("sqlite://jobs.db", "three slashes, sqlite:///jobs.db"),
         ("sqlite://", "three slashes, sqlite:///jobs.db"),
@@ -256,7 +281,7 @@ def test_stores_to_come_are_refused_as_such_and_keep_their_password(folder, sche
         ("redis:ann:hunter2@db/x.db", "write redis:// and what follows"),
         ("~nobody-of-this-name/x.db", "the home folder of ~nobody-of-this-name is unknown; write the path in full"),
         ("x" * 300 + ".db", r"xxx\.\.\. .*longer than this system allows; use a shorter one"),
-        ("l\udce9tin.db", r"l\\udce9tin\.db .*SQLite opens only paths that are UTF-8 text"),
+        ("l\udce9tin.db", r"l\\udce9tin\.db .*a store needs a path that is UTF-8 text"),
         (3, "is not a store"),
     ],
 )

@@ -36,6 +36,8 @@ def command(file: Path, force: bool) -> int:
     source = settings.path
     if source is None:
         raise Unsupported(f"{settings.store} is not a file: use the backup tool of its server")
+    if settings.url.startswith("dir://"):
+        raise Unsupported(f"{settings.store} is a folder: stop its process, then copy it with cp -a")
     if not is_there(settings):
         raise StoreUnavailable(missing(settings))
     target = file.absolute()

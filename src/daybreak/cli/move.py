@@ -52,7 +52,7 @@ store_options(command)
 
 async def _move(here: Session, url: str, queue: str | None, *, wait: bool) -> Report:
     target = store_for(url)
-    if not target.traits.shared:
+    if not target.traits.persistent:
         raise BadInput(
             f"{url} is in the memory of one process and would be lost at the end of this command: name another store"
         )

@@ -129,7 +129,7 @@ class Session:
     @contextlib.asynccontextmanager
     async def client(self, *, create: bool = False) -> AsyncIterator[Client]:
         store = self.store
-        if not store.traits.shared:
+        if not store.traits.persistent:
             raise BadInput(
                 f"{self.settings.store} is in the memory of one process and ends with this command: name another "
                 "store, for example --url jobs.db"

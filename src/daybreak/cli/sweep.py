@@ -237,7 +237,7 @@ class _Sweep:
         self._queue = options.queue or name
         self._design = design
         self._template = template
-        if not here.store.traits.shared:
+        if not here.store.traits.persistent:
             raise BadInput(f"{here.settings.store} ends with this command: name another store, such as --url jobs.db")
         sys.modules.pop(SWEEP_TARGET.partition(":")[0], None)  # its settings are those of its first import
         self._app = here.load(SWEEP_TARGET)

@@ -30,11 +30,12 @@ class Traits(Struct, frozen=True, kw_only=True):
     """What a store can promise. A job that needs a feature which is not in `features` is refused.
 
     `durable` says in words when an accepted job survives a crash; `shared` says whether several processes can use the
-    store."""
+    store at the same time, and `persistent` whether it outlives the process."""
 
     name: str
     durable: str
     shared: bool
+    persistent: bool = True
     features: frozenset[str] = frozenset()
 
 

@@ -1,4 +1,5 @@
-"""The stores: memory, SQLite, PostgreSQL, Redis. No store imports another; only `store_for` knows all of them."""
+"""The stores: memory, SQLite, PostgreSQL, Redis, directory. The directory store builds on the memory store; no other
+store imports another, and only `store_for` knows all of them."""
 
 from __future__ import annotations
 
@@ -23,6 +24,10 @@ def store_for(url: str, connect_limit: ConnectLimit | None = None) -> Store:
         from daybreak.stores.memory import MemoryStore  # noqa: PLC0415
 
         return MemoryStore()
+    if scheme == "dir":
+        from daybreak.stores.directory import DirectoryStore  # noqa: PLC0415
+
+        return DirectoryStore.of_url(url)
     if scheme == "postgresql":
         from daybreak.stores.postgres import PostgresStore  # noqa: PLC0415
 
@@ -32,5 +37,6 @@ def store_for(url: str, connect_limit: ConnectLimit | None = None) -> Store:
 
         return RedisStore(url, connect_limit=connect_limit)
     raise Unsupported(
-        f"this version has no store for {scheme}://; use sqlite:///jobs.db, postgresql://, redis:// or memory://"
+        f"this version has no store for {scheme}://; use sqlite:///jobs.db, postgresql://, redis://, dir://jobs or "
+        "memory://"
     )

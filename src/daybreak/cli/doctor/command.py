@@ -47,7 +47,7 @@ store_options(command)
 
 def _examine(here: Session) -> tuple[list[Finding], Exit]:
     findings = list(about_settings(here))
-    if not here.store.traits.shared:
+    if not here.store.traits.persistent:
         what = f"{here.settings.url} is in the memory of one process, and ends with it"
         return [*findings, Finding(what, cure="name another store, for example --url jobs.db")], Exit.FAILED
     try:

@@ -52,7 +52,11 @@ class MemoryStore:
     """Jobs in the memory of this process; they end with it."""
 
     traits = Traits(
-        name="memory", durable="nothing outlives the process", shared=False, features=frozenset({"resources"})
+        name="memory",
+        durable="nothing outlives the process",
+        shared=False,
+        persistent=False,
+        features=frozenset({"resources"}),
     )
 
     def __init__(self, world: World | None = None) -> None:

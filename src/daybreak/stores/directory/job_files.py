@@ -1,0 +1,114 @@
+"""The files of jobs: written, renamed and deleted so that they follow the ledger.
+
+The journal holds what the files do not show yet, so each step may fail, and is done again later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from daybreak.stores.directory import metadata
+from daybreak.stores.directory.disk import Disk
+from daybreak.stores.directory.file_names import hashed_stem_of, stem_of
+from daybreak.stores.directory.layout import Layout
+from daybreak.stores.memory.entry import Entry
+
+
+@dataclass(slots=True)
+class Place:
+    """Under which words the two files of a job stand now; None if there is no such file."""
+
+    stem: str
+    data: str | None = None
+    meta: str | None = None
+
+
+class JobFiles:
+    """All job files of a folder. `scratch` is a folder for files that are still being written."""
+
+    def __init__(self, disk: Disk, folder: Path, scratch: Path, layout: Layout) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._scratch = scratch
+        self._layout = layout
+        self._places: dict[int, Place] = {}
+        self._folded: dict[str, int] = {}  # stems without regard to upper and lower case
+        self._unsynced: set[Path] = set()
+
+    def note(self, seq: int, place: Place) -> None:
+        """Take over files that are there already."""
+        self._places[seq] = place
+        self._folded[place.stem.casefold()] = seq
+
+    def has_data(self, seq: int) -> bool:
+        place = self._places.get(seq)
+        return place is not None and place.data is not None
+
+    def stem(self, entry: Entry) -> str:
+        """The stem of a job's files; a new job gets one."""
+        place = self._places.get(entry.seq)
+        if place is None:
+            stem = stem_of(entry.spec.id)
+            if self._folded.get(stem.casefold(), entry.seq) != entry.seq:
+                stem = hashed_stem_of(entry.spec.id)
+            place = Place(stem)
+            self.note(entry.seq, place)
+        return place.stem
+
+    def write(self, entry: Entry, number: int) -> None:
+        """Bring the files of a job up to date. `number` is the operation that changed it."""
+        self.stem(entry)
+        place, word = self._places[entry.seq], self._layout.words[entry.state]
+        data, is_raw = self._layout.data_of(entry.spec)
+        if place.data is None:
+            self._write(self._layout.data_name(place.stem, word), data)
+            place.data = word
+        content = metadata.encoded(entry, self._layout, number, data, is_raw=is_raw)
+        self._write(self._layout.meta_name(place.stem, word), content)
+        if place.data != word:
+            new = self._folder / self._layout.data_name(place.stem, word)
+            old = self._folder / self._layout.data_name(place.stem, place.data)
+            self._disk.rename(old, new)
+            if old in self._unsynced:
+                self._unsynced.discard(old)
+                self._unsynced.add(new)
+            place.data = word
+        if place.meta not in (None, word):
+            self._unlink(self._layout.meta_name(place.stem, str(place.meta)))
+        place.meta = word
+
+    def delete(self, seq: int) -> None:
+        """Delete the files of a job."""
+        place = self._places.get(seq)
+        if place is None:
+            return
+        if place.data is not None:
+            self._unlink(self._layout.data_name(place.stem, place.data))
+            place.data = None
+        if place.meta is not None:
+            self._unlink(self._layout.meta_name(place.stem, place.meta))
+        del self._places[seq]
+        if self._folded.get(place.stem.casefold()) == seq:
+            del self._folded[place.stem.casefold()]
+
+    def sync(self) -> None:
+        """Make everything that was written durable."""
+        for path in list(self._unsynced):
+            self._disk.sync_file(path)
+        self._disk.sync_folder(self._folder)
+        self._unsynced.clear()
+
+    @property
+    def unsynced(self) -> int:
+        """How many files `sync` has to sync."""
+        return len(self._unsynced)
+
+    def _write(self, name: str, content: bytes) -> None:
+        path = self._folder / name
+        self._disk.write_file(path, content, by_way_of=self._scratch / "new")
+        self._unsynced.add(path)
+
+    def _unlink(self, name: str) -> None:
+        path = self._folder / name
+        self._disk.unlink(path)
+        self._unsynced.discard(path)

@@ -1,0 +1,195 @@
+"""What a folder keeps: the state file, the journal and the files of jobs, and how they follow the ledger."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from daybreak.core.errors import StoreUnsuitable
+from daybreak.stores.directory import renamed_jobs
+from daybreak.stores.directory.changes import Rest, TotalImage
+from daybreak.stores.directory.disk import Disk
+from daybreak.stores.directory.folder_scan import Folder
+from daybreak.stores.directory.job_files import JobFiles
+from daybreak.stores.directory.journal import Journal
+from daybreak.stores.directory.layout import DAYBREAK, LAYOUTS, WATS, Layout
+from daybreak.stores.directory.recovery import Recovery, Replayed, read_rest
+from daybreak.stores.directory.tracked_ledger import TrackedLedger
+from daybreak.stores.memory.book import Now
+
+_log = logging.getLogger("daybreak.directory")
+CHECKPOINT_BYTES: Final = 4 * 1024 * 1024
+CHECKPOINT_FILES: Final = 2000  # each is synced at a checkpoint
+_encoder = msgspec.json.Encoder()
+
+
+class Persistence:
+    """The files of one folder. Its methods raise OSError; what that means for an operation is decided above."""
+
+    def __init__(self, disk: Disk, folder: Path, hidden: Path, layout: Layout | None, *, queue: str) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._hidden = hidden
+        self._wanted = layout
+        self._queue = queue
+        self._layout = layout or DAYBREAK
+        self._journal = Journal(disk, hidden / "journal")
+        self._files = JobFiles(disk, folder, hidden / "scratch", self._layout)
+        self._replayed = Replayed(Rest())
+        self._rest_is_lost = False
+        self._number = 0
+        self._behind: dict[int, int] = {}  # jobs whose files must be written, and the operation that changed them
+        self._gone: set[int] = set()  # deleted jobs whose files must be deleted
+        self._left: list[Path] = []  # files of an interrupted change, which belong to no job any more
+        self._beaten: set[int] = set()  # jobs whose files do not show the end of their lease
+        self._state_size = 0
+        self._is_lagging = False
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def read(self, wall: int) -> Now:
+        """Read the state file and the journal. Returns the store's time now: steady time continues where it stopped,
+        plus the wall time that has passed since, and never goes back."""
+        rest = read_rest(self._hidden / "state.json")
+        changes = list(self._journal.read())
+        self._rest_is_lost = rest is None and not changes
+        rest = rest or Rest(layout=self._found_layout())
+        self._layout = self._checked_layout(rest.layout)
+        self._replayed = Replayed(rest)
+        self._replayed.apply_all(changes)
+        if not rest.number:
+            return Now(wall, wall)
+        return Now(wall, rest.steady + max(0, wall - rest.wall))
+
+    def _found_layout(self) -> str:
+        """The layout of a folder that this store has not written."""
+        if self._wanted is not None:
+            return self._wanted.name
+        is_wats = any(self._folder.glob(f"*.{WATS.data_suffix}"))
+        return WATS.name if is_wats else DAYBREAK.name
+
+    def _checked_layout(self, name: str) -> Layout:
+        wanted = self._wanted or LAYOUTS.get(name)
+        if wanted is None or wanted.name != name:
+            raise StoreUnsuitable(
+                f"{self._folder} was written with the layout {name!r}: open it with that layout"
+                + (f", not {wanted.name!r}" if wanted else "")
+            )
+        return wanted
+
+    def load(self, now: Now) -> TrackedLedger:
+        """Build the ledger from what was read and from the files of jobs."""
+        folder = Folder(self._disk, self._folder, self._layout, queue=self._queue)
+        self._files = JobFiles(self._disk, self._folder, self._hidden / "scratch", self._layout)
+        recovery = Recovery(folder, self._files, self._layout, self._replayed, rest_is_lost=self._rest_is_lost)
+        found = recovery.run(now)
+        ledger = found.ledger
+        self._number = found.rest.number
+        self._journal.resume()
+        self._gone, self._beaten = set(), set()
+        self._left = found.left
+        self._behind = dict.fromkeys(found.behind, self._number + 1)
+        for entry, state in found.renamed:
+            renamed_jobs.apply(ledger, entry, state, now)
+        if found.adopted:
+            _log.info("%s: took over %d items of another program", self._folder, found.adopted)
+        self._replayed = Replayed(Rest())
+        return ledger
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def reserve(self, size: int) -> None:
+        """Make sure that the journal has room for an operation."""
+        self._journal.reserve(size)
+
+    def commit(self, ledger: TrackedLedger, now: Now) -> None:
+        """Write what an operation changed to the journal. Plain heartbeats are not synced: after a power cut their
+        holder is gone anyway."""
+        is_changed = ledger.is_changed
+        if not is_changed and not ledger.is_beaten:
+            ledger.forget_changes()
+            return
+        stems = {seq: self._files.stem(entry) for seq, entry in (ledger.changed | ledger.gone).items()}
+        placed = {seq for seq in ledger.changed if self._files.has_data(seq)}
+        change = ledger.change(self._number + 1, now, stems, placed)
+        self._journal.append(change, sync=is_changed)
+        self._number = change.number
+        self._beaten.update(change.beats)
+        for image in change.jobs:
+            self._behind[image.entry.seq] = self._number
+            self._beaten.discard(image.entry.seq)
+        for seq in ledger.gone:
+            self._behind.pop(seq, None)
+            self._beaten.discard(seq)
+            self._gone.add(seq)
+        ledger.forget_changes()
+
+    def withdraw(self) -> bool:
+        """After a failed `commit`: make sure that the journal does not have the change. False if that is unknown."""
+        try:
+            self._journal.withdraw()
+        except OSError:
+            return False
+        return True
+
+    def catch_up(self, ledger: TrackedLedger) -> None:
+        """Bring the files of jobs up to date with the journal."""
+        for seq in list(self._gone):
+            self._files.delete(seq)
+            self._gone.discard(seq)
+        for seq, number in list(self._behind.items()):
+            self._files.write(ledger.jobs[seq], number)
+            del self._behind[seq]
+        for path in self._left:
+            self._disk.unlink(path)
+        self._left = []
+        self._is_lagging = False
+
+    def follow(self, ledger: TrackedLedger, now: Now) -> None:
+        """After a commit: write the files of jobs and, now and then, the state file. An error is not the caller's: the
+        journal has everything, and the next operation tries again."""
+        try:
+            self.catch_up(ledger)
+            if self._journal.size > max(CHECKPOINT_BYTES, self._state_size) or self._files.unsynced > CHECKPOINT_FILES:
+                self.checkpoint(ledger, now)
+        except OSError as error:
+            if not self._is_lagging:
+                _log.warning("%s: files of jobs are out of date until the disk can be written: %s", self._folder, error)
+            self._is_lagging = True
+
+    def checkpoint(self, ledger: TrackedLedger, now: Now) -> None:
+        """Make the files of jobs and the state file durable, then begin a new journal."""
+        for seq in self._beaten & ledger.jobs.keys():
+            self._behind.setdefault(seq, self._number)
+        self._beaten.clear()
+        self.catch_up(ledger)
+        self._files.sync()
+        state = _encoder.encode(self._rest(ledger, now))
+        file = self._hidden / "state.json"
+        self._disk.write_file(file, state, by_way_of=self._hidden / "scratch" / "state", sync=True)
+        self._disk.sync_folder(self._hidden)
+        self._state_size = len(state)
+        self._journal.start()
+
+    def _rest(self, ledger: TrackedLedger, now: Now) -> Rest:
+        return Rest(
+            layout=self._layout.name,
+            number=self._number,
+            wall=now.wall,
+            steady=now.steady,
+            seq=ledger.seq,
+            revision=ledger.revision,
+            feed_start=ledger.feed_start,
+            feed=ledger.feed,
+            keys=dict(ledger.keys),
+            uniques={name: entry.seq for name, entry in ledger.uniques.items()},
+            records=list(ledger.records.values()),
+            gauges=ledger.gauges,
+            totals=[TotalImage(lane, priority, counts.of) for (lane, priority), counts in ledger.totals.items()],
+        )
+
+    def close(self) -> None:
+        self._journal.close()
