@@ -11,8 +11,8 @@ import pytest
 from daybreak import config
 from daybreak.core.errors import BadInput, StoreUnavailable, Unsupported
 from daybreak.stores import store_for
-from daybreak.stores.memory import MemoryStore
 from daybreak.stores.directory import DirectoryStore
+from daybreak.stores.memory import MemoryStore
 from daybreak.stores.sqlite import SqliteStore
 
 
