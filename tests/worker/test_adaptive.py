@@ -50,7 +50,7 @@ def stored_durations(app, subject):
 def learned(worker, subject):
     """Wait until the worker knows the durations of a subject: it reads them when the first such job comes."""
     deadline = time.monotonic() + 20
-    while worker._durations.known(subject) is None:
+    while worker._source._durations.known(subject) is None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -79,7 +79,7 @@ def test_a_written_limit_ignores_measured_durations(app):
         assert quick.submit(1.3).result(timeout="20s") == 1.3
         with pytest.raises(JobFailed, match=r"ran longer than its limit of 2 s \(written\)"):
             quick.submit(30.0).result(timeout="20s")
-        assert not worker._durations._wanted
+        assert not worker._source._durations._wanted
     assert stored_durations(app, "execution quick").seen == 0
 
 

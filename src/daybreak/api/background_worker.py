@@ -25,6 +25,7 @@ from daybreak.tasks.registry import Program
 from daybreak.telemetry import sdk
 from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.supervisor.child_plan import ChildPlan
+from daybreak.worker.supervisor.store_source import StoreSource
 from daybreak.worker.supervisor.worker import Worker
 from daybreak.worker.target import find, target_of
 
@@ -95,14 +96,8 @@ async def make_worker(app: Daybreak, settings: WorkerSettings, target: str | Non
         blobs=await app._sessions.files.blobs(),  # noqa: SLF001 - the app and its workers are one part
     )
     background = _background(app, client, settings)
-    worker = Worker(
-        client.store,
-        launch,
-        app.world,
-        app=app.name or target or "",
-        listener=app.hooks,
-        background=background,
-    )
+    source = StoreSource(client.store, launch, app.world, app=app.name or target or "")
+    worker = Worker(source, launch, app.world, listener=app.hooks, background=background)
     background.append(lambda: _export_metrics(worker, client))
     return worker
 

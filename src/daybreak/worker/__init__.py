@@ -7,6 +7,8 @@ supervisor/              runs in the process that `daybreak worker` starts
     claim_loop           the loop of one pool: reports outcomes, claims the jobs that can start
     exchange_retry       repeats an exchange with the store until the store replies
     lease_source         what the worker uses of the store; turns outcomes into settlements
+    worker_source        what the worker needs of its source beside the leases, so that it needs no store
+    store_source         the source of a worker that reaches the store: its record, learning, services
     orphaned_leases      finds leases that a lost reply left without an owner, and hands them back
     pool                 the slots for sync or for async tasks: gives leases to children, collects outcomes
     capacity             how many leases a pool can use now, and when it will need the next ones

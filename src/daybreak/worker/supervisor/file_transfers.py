@@ -9,9 +9,9 @@ import time
 from typing import Final
 
 from daybreak.core.errors import BadFile, DaybreakError, StoreCorrupt, StoreUnavailable
-from daybreak.files import FileStore
 from daybreak.system import patience
 from daybreak.worker.supervisor.child import Child, HeldLease
+from daybreak.worker.supervisor.worker_source import ContentCopies
 from daybreak.worker.wire import FileMoved, MoveFile
 
 _log = logging.getLogger("daybreak.worker")
@@ -22,8 +22,8 @@ SIGN_OF_LIFE: Final = 0.5  # seconds; a job that waits for a long copy does not 
 class FileTransfers:
     """The copies of one worker. The same content is copied once, however many jobs wait for it."""
 
-    def __init__(self, files: FileStore) -> None:
-        self._files = files
+    def __init__(self, contents: ContentCopies) -> None:
+        self._contents = contents
         self._running: dict[tuple[str, bool], asyncio.Task[None]] = {}
         self._waiting: set[asyncio.Task[None]] = set()
 
@@ -53,5 +53,5 @@ class FileTransfers:
         patience.unbound()
         while True:
             with contextlib.suppress(StoreUnavailable):  # the claim loop logs that the store is away
-                return await (self._files.upload(digest) if up else self._files.download(digest))
+                return await (self._contents.upload(digest) if up else self._contents.download(digest))
             await asyncio.sleep(1)

@@ -23,12 +23,12 @@ from daybreak.worker.supervisor.children import Children
 from daybreak.worker.supervisor.file_transfers import FileTransfers
 from daybreak.worker.supervisor.hang_detector import HangDetector
 from daybreak.worker.supervisor.heartbeats import Heartbeats
-from daybreak.worker.supervisor.job_logs import JobLogs
 from daybreak.worker.supervisor.lease_source import Tasks
 from daybreak.worker.supervisor.outcomes import outcome_after_stop, outcome_of
 from daybreak.worker.supervisor.prefetch import MIN_DURATION, PrefetchedLeases, may_start_unmarked
 from daybreak.worker.supervisor.quarantine import Probation, Quarantine
 from daybreak.worker.supervisor.time_limits import TimeLimits, written_limit
+from daybreak.worker.supervisor.worker_source import JobOutput
 from daybreak.worker.wire import Ended, MoveFile, Output, Progress, SaveCheckpoint, StopReason
 
 SUSPENDED_AFTER: Final = 0.5  # seconds between two checks after which this process must have been suspended
@@ -75,7 +75,7 @@ class Pool:
         self._checked_at = time.monotonic()
         self._limit_for: Callable[[Lease], timedelta | None] = written_limit
         self._transfers: FileTransfers | None = None
-        self._logs: JobLogs | None = None
+        self._output: JobOutput | None = None
 
     def use_heartbeats(self, heartbeats: Heartbeats) -> None:
         self._heartbeats = self._quarantine.heartbeats = heartbeats
@@ -88,9 +88,9 @@ class Pool:
         """Copy contents for children through this."""
         self._transfers = transfers
 
-    def use_logs(self, logs: JobLogs) -> None:
+    def use_output(self, output: JobOutput) -> None:
         """Keep the output of jobs there."""
-        self._logs = logs
+        self._output = output
 
     def use_spans(self, spans: AttemptSpans | None) -> None:
         """Trace attempts, unless it is None."""
@@ -284,8 +284,8 @@ class Pool:
         self._heartbeats.progress(lease, progress.fraction, progress.message)
 
     def on_output(self, lease: Lease, output: Output) -> None:
-        assert self._logs is not None
-        self._logs.add(lease, output.data, output.skipped)
+        assert self._output is not None
+        self._output.add(lease, output.data, output.skipped)
 
     def on_checkpoint(self, child: Child, lease: Lease, request: SaveCheckpoint) -> None:
         assert self._heartbeats is not None

@@ -7,42 +7,30 @@ import contextlib
 import logging
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from datetime import datetime
 from typing import Any, Final, Protocol
 
-import msgspec
-
 from daybreak import telemetry
-from daybreak.client.duration_stats import DurationStats
-from daybreak.client.trend_counts import take_first_snapshot
-from daybreak.client.trend_stats import TrendStats
-from daybreak.core.errors import BadInput, StoreError
-from daybreak.core.model import FINAL, Lease, Put, State
-from daybreak.core.units import moment
-from daybreak.files import FileStore
-from daybreak.services.runner import default_services, run
-from daybreak.store.protocol import Extended, OwnLoop, Store
+from daybreak.core.errors import BadInput
+from daybreak.core.model import FINAL, Lease, State
+from daybreak.store.protocol import Extended
 from daybreak.system import patience
-from daybreak.system.ports import Ids, World
+from daybreak.system.ports import World
 from daybreak.telemetry import sdk
 from daybreak.telemetry.attempt_spans import AttemptSpans
-from daybreak.worker.supervisor import worker_record
 from daybreak.worker.supervisor.child_plan import ChildPlan
 from daybreak.worker.supervisor.children import ChildImportFailed
 from daybreak.worker.supervisor.claim_loop import POLL_INTERVAL, ClaimLoop
 from daybreak.worker.supervisor.file_transfers import FileTransfers
 from daybreak.worker.supervisor.heartbeats import Heartbeats
-from daybreak.worker.supervisor.idle_check import is_idle
-from daybreak.worker.supervisor.job_logs import JobLogs
-from daybreak.worker.supervisor.lease_source import ExchangeResult, LocalSource, Settled
+from daybreak.worker.supervisor.lease_source import ExchangeResult, Settled
 from daybreak.worker.supervisor.pool import Pool
 from daybreak.worker.supervisor.shutdown import Shutdown
+from daybreak.worker.supervisor.worker_source import WorkerSource
 
 _log = logging.getLogger("daybreak.worker")
 
 CHECK_INTERVAL: Final = 0.1  # seconds between two checks of the pools while jobs run
 IDLE_CHECK_INTERVAL: Final = 1.0  # seconds between them while none runs
-FIRST_SNAPSHOT_WITHIN: Final = 1.0  # seconds
 
 
 class WorkerListener(Protocol):
@@ -65,61 +53,35 @@ class Worker:
 
     def __init__(
         self,
-        store: Store,
+        source: WorkerSource,
         plan: ChildPlan,
         world: World,
         *,
-        app: str = "",
         listener: WorkerListener | None = None,
         background: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
-        program, settings = plan.program, plan.settings
-        settings.check()
-        if not len(program):
+        plan.settings.check()
+        if not len(plan.program):
             raise BadInput("this app has no tasks: define one with @app.task, or name its module in imports=")
-        self.id = f"{settings.name or 'worker'}-{Ids(world)()}"
-        self.settings = settings
-        self._store = store
-        self._program = program
+        self.id = source.worker
+        self.settings = plan.settings
+        self._source = source
         self._plan = plan
         self._world = world
         self._listener = listener
         self._background = background
-        self._queues = tuple(dict.fromkeys(settings.queues)) or program.queues()
-        self._source = LocalSource(store, world, worker=self.id, queues=self._queues, lease_for=settings.lease_for)
-        self._logs = self._source.logs = JobLogs(store, self._leases)
-        self._files = FileStore(plan.blobs, store, world)
-        self._durations = DurationStats(store, world)
-        self._trends = TrendStats(store, world)
         self._shared: dict[str, Any] = {}
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
         self._fatal: BaseException | None = None
         self._pools: list[Pool] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._record = worker_record.WorkerRecord(
-            id=self.id,
-            name=settings.name or "worker",
-            app=app,
-            started_at=self._now(),
-            seen_at=self._now(),
-            queues=self._queues,
-            tasks=tuple(sorted(program.known())),
-            code=worker_record.code_of(program),
-            on_loop=tuple(sorted({name for name, _ in program.known(is_async=True)})),
-            processes=settings.slots if program.known(is_async=False) else 0,
-            async_jobs=settings.async_jobs if program.known(is_async=True) else 0,
-            lease_for=settings.lease_for,
-        )
         self.done = 0
         self.failed = 0
         self.is_ready = asyncio.Event()
         self.owns_process = False
         self.exports_metrics = False
-        self._spans: AttemptSpans | None = None
-
-    def _now(self) -> datetime:
-        return moment(self._world.wall())
+        self.spans: AttemptSpans | None = None
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
@@ -150,29 +112,28 @@ class Worker:
         too new."""
         self._loop = asyncio.get_running_loop()
         patience.unbound()
-        if isinstance(self._store, OwnLoop):
-            self._store.own_loop()
+        self._source.open(self)
         async with contextlib.AsyncExitStack() as stack:
             await self._enter_lifespans(stack)
             if self.owns_process:
                 sdk.set_up_traces()
-            self._spans = AttemptSpans.of_this_process()
+            self.spans = AttemptSpans.of_this_process()
             self._pools = self._plan.pools(self._shared)
             heartbeats = Heartbeats(
                 self._source,
                 self._world,
                 lease_for=self.settings.lease_for,
-                leases=self._leases,
+                leases=self.leases,
                 on_reply=self._on_heartbeat,
                 on_progress=None if self._listener is None else self._listener.progressed,
             )
-            transfers = FileTransfers(self._files)
+            transfers = FileTransfers(self._source.contents)
             for pool in self._pools:
                 pool.use_files(transfers)
-                pool.use_logs(self._logs)
+                pool.use_output(self._source.output)
                 pool.use_heartbeats(heartbeats)
-                pool.use_limits(self._durations.limit_of)
-                pool.use_spans(self._spans)
+                pool.use_limits(self._source.limit_of)
+                pool.use_spans(self.spans)
             stack.push_async_callback(self._close_pools)
             for pool in self._pools:
                 await pool.children.open(pool)
@@ -183,27 +144,13 @@ class Worker:
             raise self._fatal
 
     async def _work(self, heartbeats: Heartbeats) -> None:
-        await self._begin_trends()
-        services = default_services(
-            self._store,
-            self._world,
-            name=self.id,
-            lease_for=self.settings.lease_for,
-            on_reaped=None if self._spans is None else self._spans.settled,
-            files=self._files,
-        )
+        await self._source.begin()
         background = [
             heartbeats.run(),
             self._watch_requests(heartbeats),
             self._check_pools(),
-            self._publish_record(),
-            self._durations.run(),
-            self._trends.run(),
-            self._logs.run(),
-            self._source.run(),
-            self._remove_dead_workers(),
-            run(services, self._world),
             self._stop_when_idle(),
+            *self._source.background(),
             *(start() for start in self._background),
         ]
         async with _run_beside(background, self._on_fatal):
@@ -222,21 +169,7 @@ class Worker:
                 for task in running:
                     task.cancel()
                 await asyncio.gather(*running, return_exceptions=True)
-        await self._durations.sync()
-        await self._trends.merge()
-        with contextlib.suppress(StoreError):
-            await self._store.put([Put(kind=worker_record.KIND, name=self.id, value=None)])
-
-    async def _begin_trends(self) -> None:
-        """Take the first snapshot of a new store before its first job runs, or its first jobs would belong to no
-        period. A store that does not answer within a second delays no job."""
-        try:
-            async with asyncio.timeout(FIRST_SNAPSHOT_WITHIN):
-                await take_first_snapshot(self._store, self._now())
-        except (StoreError, TimeoutError) as error:
-            _log.info("could not take the first snapshot of the trends: %s", str(error) or "the store did not answer")
-        except Exception:  # noqa: BLE001 - a worker must not stop because of its statistics
-            _log.exception("could not take the first snapshot of the trends")
+        await self._source.close()
 
     async def _until_stopped(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -263,7 +196,7 @@ class Worker:
         self.stop()
 
     async def _enter_lifespans(self, stack: contextlib.AsyncExitStack) -> None:
-        for lifespan in self._program.lifespans:
+        for lifespan in self._plan.program.lifespans:
             try:
                 manager = lifespan()
                 if isinstance(manager, contextlib.AbstractAsyncContextManager):
@@ -277,7 +210,7 @@ class Worker:
 
     # -- pools ---------------------------------------------------------------------------------------------------------
 
-    def _leases(self) -> list[Lease]:
+    def leases(self) -> list[Lease]:
         # Sort by fence: the heartbeats keep one lease per job, and of two leases of one job that must be the newer.
         return sorted((lease for pool in self._pools for lease in pool.leases()), key=lambda lease: lease.fence)
 
@@ -319,25 +252,16 @@ class Worker:
             telemetry.lost(settled.lease)
             return
         state = settled.settlement.state
-        if settled.lease.spec.options.timeout is not None:
-            self._record_duration(settled)
-        self._trends.note(settled.lease, settled.settlement)
+        self._source.settled(settled)
         if state is State.COMPLETED:
             self.done += 1
         elif state in FINAL:
             self.failed += state is State.FAILED
         telemetry.settled(settled.lease, settled.settlement)
-        if self._spans is not None:
-            self._spans.settled(settled.lease, settled.settlement)
+        if self.spans is not None:
+            self.spans.settled(settled.lease, settled.settlement)
         if self._listener is not None:
             self._listener.settled(settled)
-
-    def _record_duration(self, settled: Settled) -> None:
-        """Record how long a job ran that completed or timed out. A job that failed may have ended early."""
-        settlement, lease = settled.settlement, settled.lease
-        late = settlement.timeouts > lease.timeouts
-        if late or settlement.state is State.COMPLETED:
-            self._durations.ran(lease, settlement.ran / 1e6, late=late)
 
     # -- background ----------------------------------------------------------------------------------------------------
 
@@ -370,29 +294,6 @@ class Worker:
             for task in waiting:
                 task.cancel()
 
-    async def _publish_record(self) -> None:
-        """Publish the record of this worker once per lease; while it does not change, every second time."""
-        was_skipped = True
-        while True:
-            record = msgspec.structs.replace(
-                self._record,
-                running=self.running,
-                done=self.done,
-                failed=self.failed,
-                stopping=self._stopping.is_set(),
-                exports_metrics=self.exports_metrics,
-            )
-            was_skipped = record == self._record and not was_skipped
-            if not was_skipped:
-                self._record = msgspec.structs.replace(record, seen_at=self._now())
-                with contextlib.suppress(StoreError):  # the claim loop logs that the store is away
-                    await self._store.put([self._record.put()])
-            await self._world.sleep(self.settings.lease_for)
-
-    async def _remove_dead_workers(self) -> None:
-        with contextlib.suppress(StoreError):
-            await worker_record.remove_dead_workers(self._store, self._world)
-
     async def _stop_when_idle(self) -> None:
         """With `until_idle`, stop once every job that this worker could run has ended; paused queues do not count."""
         if not self.settings.until_idle:
@@ -401,7 +302,7 @@ class Worker:
             await asyncio.sleep(0.05)
             if self.running or any(pool.ended for pool in self._pools):
                 continue
-            if await is_idle(self._store, self._program, self._queues):
+            if await self._source.is_idle():
                 self.stop()
                 await asyncio.Event().wait()
 

@@ -15,6 +15,7 @@ from daybreak.core.units import moment
 from daybreak.store.protocol import Store
 from daybreak.system.ports import World
 from daybreak.tasks.registry import Program
+from daybreak.worker.supervisor.child_plan import ChildPlan
 
 KIND: Final = "worker"
 KEEP_DEAD_FOR: Final = timedelta(days=1)
@@ -56,6 +57,25 @@ class WorkerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def put(self) -> Put:
         return Put(kind=KIND, name=self.id, value=msgspec.json.encode(self))
+
+
+def record_of(plan: ChildPlan, worker: str, queues: tuple[str, ...], now: datetime, *, app: str = "") -> WorkerRecord:
+    """The first record of a worker that starts now."""
+    settings, program = plan.settings, plan.program
+    return WorkerRecord(
+        id=worker,
+        name=settings.name or "worker",
+        app=app,
+        started_at=now,
+        seen_at=now,
+        queues=queues,
+        tasks=tuple(sorted(program.known())),
+        code=code_of(program),
+        on_loop=tuple(sorted({name for name, _ in program.known(is_async=True)})),
+        processes=settings.slots if program.known(is_async=False) else 0,
+        async_jobs=settings.async_jobs if program.known(is_async=True) else 0,
+        lease_for=settings.lease_for,
+    )
 
 
 def code_of(program: Program) -> dict[str, str]:
