@@ -31,6 +31,7 @@ from daybreak.stores.postgres.totals import to_totals
 Key = tuple[int, ...]  # position of a job in a listing; its last number is the seq
 T = TypeVar("T")
 NEWEST = 1 << 62
+BATCH_SIZE = 1000
 HELD = frozenset({State.SUSPENDED, State.BLOCKED})
 UNSUCCESSFUL = frozenset({State.FAILED, State.CANCELLED})
 
@@ -43,12 +44,15 @@ def get(ledger: Ledger, jobs: Sequence[str]) -> list[Job | None]:
 
 
 def find(ledger: Ledger, query: Query) -> Page:
+    """Most pages are full after the first, small batch of candidates; only then larger batches are read."""
     jobs: list[Job] = []
     last: Key = ()
-    keys = _walk(ledger, query.filter, query.cursor)
-    for batch in in_batches(keys, query.limit + 1):
-        rows = job_moves.read_rows(ledger, [key[-1] for key in batch])
-        for key in batch:
+    cursor, size, left = query.cursor, query.limit + 1, SCANNED_PER_PAGE
+    while left:
+        size = min(size, left)
+        keys = _walk(ledger, query.filter, cursor, size)
+        rows = job_moves.read_rows(ledger, [key[-1] for key in keys])
+        for key in keys:
             row = rows.get(key[-1])
             if row is not None and matches(row, query.filter):
                 if len(jobs) == query.limit:
@@ -56,7 +60,10 @@ def find(ledger: Ledger, query: Query) -> Page:
                 jobs.append(row.as_job())
             if len(jobs) < query.limit or jobs[-1].seq == key[-1]:
                 last = key
-    return Page(jobs, _cursor(last) if len(keys) == SCANNED_PER_PAGE else None)
+        if len(keys) < size:
+            return Page(jobs, None)
+        cursor, size, left = _cursor(keys[-1]), BATCH_SIZE, left - size
+    return Page(jobs, _cursor(last))
 
 
 def _cursor(key: Key) -> str:
@@ -71,11 +78,11 @@ def in_batches(items: Sequence[T], first: int = 100) -> Iterator[Sequence[T]]:
         start, size = start + size, 1000
 
 
-def _walk(ledger: Ledger, where: Filter, cursor: str | None) -> list[Key]:
-    """The candidates of a filter after the cursor, in the order of its listing; a bounded number."""
-    limit, sql = SCANNED_PER_PAGE, ledger.sql
+def _walk(ledger: Ledger, where: Filter, cursor: str | None, limit: int) -> list[Key]:
+    """At most `limit` candidates of a filter after the cursor, in the order of its listing."""
+    sql = ledger.sql
     if where.states == {State.QUEUED}:
-        after = parse_cursor(cursor, 3) if cursor else (-1, -(1 << 62), -1)
+        after = parse_cursor(cursor, 3) if cursor else _start(ledger, where)
         if not -(1 << 15) <= after[0] < 1 << 15:
             raise _bad_cursor(cursor or "")
         lanes = ledger.lanes_of(where.queue, task=where.task)
@@ -85,6 +92,14 @@ def _walk(ledger: Ledger, where: Filter, cursor: str | None) -> list[Key]:
         return ledger.rows(sql.scan_delayed, (*after, limit, limit))
     before = parse_cursor(cursor, 1)[0] if cursor else NEWEST
     return [(seq,) for seq in newest_first(ledger, where, before, limit)]
+
+
+def _start(ledger: Ledger, where: Filter) -> Key:
+    """Where a listing of queued jobs begins. In a queue with the discipline `fifo`, the band is the priority, so the
+    more urgent jobs, of which there may be very many, need not be read."""
+    if where.priority is None or where.queue is None or ledger.settings(where.queue).discipline != "fifo":
+        return (-1, -(1 << 62), -1)
+    return (where.priority - 1, NEWEST, NEWEST)
 
 
 def newest_first(ledger: Ledger, where: Filter, before: int, limit: int) -> list[int]:

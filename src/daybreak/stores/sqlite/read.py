@@ -64,7 +64,7 @@ def find(ledger: Ledger, query: Query) -> Page:
 def _walk(ledger: Ledger, where: Filter, cursor: str | None) -> Iterator[Key]:
     """The candidates for a filter after the cursor, in the order of the listing."""
     if where.states == {State.QUEUED}:
-        after = parse_cursor(cursor, 3) if cursor else (-1, -(1 << 62), -1)
+        after = parse_cursor(cursor, 3) if cursor else _start(ledger, where)
         lanes = _lanes(ledger, where)
         return merge(*(_rows(ledger, sql.scan_ready, (lane, *after, -1)) for lane in lanes))
     if where.states == {State.SCHEDULED}:
@@ -72,6 +72,14 @@ def _walk(ledger: Ledger, where: Filter, cursor: str | None) -> Iterator[Key]:
         return merge(*(_rows(ledger, sql.scan_delayed, (clock, *after, -1)) for clock in (STEADY, WALL)))
     before = parse_cursor(cursor, 1) if cursor else NEWEST
     return newest_first(ledger, where, before)
+
+
+def _start(ledger: Ledger, where: Filter) -> Key:
+    """Where a listing of queued jobs begins. In a queue with the discipline `fifo`, the band is the priority, so the
+    more urgent jobs, of which there may be very many, need not be read."""
+    if where.priority is None or where.queue is None or ledger.settings(where.queue).discipline != "fifo":
+        return (-1, -(1 << 62), -1)
+    return (where.priority - 1, 1 << 62, 1 << 62)
 
 
 def newest_first(ledger: Ledger, where: Filter, before: Key) -> Iterator[Key]:
