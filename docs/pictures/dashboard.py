@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, ViewportSize, sync_playwright
 
 HERE = Path(__file__).parent
 TASKS = '''
@@ -28,6 +28,8 @@ def simulate(ctx: Context, vin: float, duty: float) -> dict:
     time.sleep(0.05)
     if vin > 40 and duty > 0.6:
         raise ValueError(f"matrix of {vin} V at {duty} is singular")
+    if vin > 20 and duty == 0.1:
+        raise FileNotFoundError(f"/models/buck-{vin:.0f}.plecs")
     return {"vout": vin * duty, "ripple": vin * duty * (1 - duty)}
 
 
@@ -41,7 +43,16 @@ if __name__ == "__main__":
         simulate.using(queue="reports", priority="high" if n % 3 == 0 else "normal").submit(10.0 + n, 0.5)
     simulate.using(delay="2h").submit(12.0, 0.5)
 '''
-PICTURES = {"now": "/", "jobs": "/jobs?state=failed", "run": "/runs/overnight"}
+DESKTOP: ViewportSize = {"width": 1180, "height": 760}
+PHONE: ViewportSize = {"width": 390, "height": 844}
+PICTURES = (
+    ("now", "/", "light", DESKTOP),
+    ("jobs", "/jobs?state=failed", "light", DESKTOP),
+    ("run", "/runs/overnight", "light", DESKTOP),
+    ("failures-dark", "/failures?since=1h", "dark", DESKTOP),
+    ("now-phone", "/", "light", PHONE),
+    ("run-phone-dark", "/runs/overnight", "dark", PHONE),
+)
 
 
 def main() -> None:
@@ -58,11 +69,13 @@ def main() -> None:
             server.stderr.readline()
             link = server.stderr.readline().rpartition(" ")[2].strip()
             opened = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
-            page = opened.new_page(viewport={"width": 1180, "height": 760}, color_scheme="light")
+            page = opened.new_page(viewport=DESKTOP)
             page.goto(link)
             page.click("button")
             address = re.sub(r"/sign-in.*", "", link)
-            for name, path in PICTURES.items():
+            for name, path, scheme, size in PICTURES:
+                page.emulate_media(color_scheme=scheme)
+                page.set_viewport_size(size)
                 take(page, address + path, HERE / f"dashboard-{name}.png")
             opened.close()
         finally:

@@ -1,14 +1,20 @@
 // Draws the charts of the first page with uPlot, from the points that the server renders into the page.
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+function clock(seconds) {
+  const at = new Date(seconds * 1000);
+  return `${String(at.getHours()).padStart(2, "0")}:${String(at.getMinutes()).padStart(2, "0")}`;
+}
+
 function series(label, colour) {
   return { label, stroke: style(colour), width: 1.5, points: { show: false }, spanGaps: true };
 }
 
 function options(element, lines) {
   const axis = { stroke: style("--soft"), grid: { stroke: style("--line"), width: 1 }, ticks: { stroke: style("--line") } };
+  const time = { ...axis, space: 70, values: (_, ticks) => ticks.map(clock) };
   return {
-    width: element.clientWidth, height: 190, series: [{}, ...lines], axes: [axis, { ...axis, size: 44 }],
+    width: element.clientWidth, height: 190, series: [{}, ...lines], axes: [time, { ...axis, size: 44 }],
     scales: { y: { range: (_, low, high) => [0, Math.max(high, 1)] } }, legend: { live: false },
   };
 }
