@@ -1,6 +1,6 @@
-"""An app's open stores. A store that several processes can share is opened once per event loop, on first use.
+"""An app's open stores. A store that outlives the process is opened once per event loop, on first use.
 
-A store inside this process is opened only on the portal's loop; calls from other loops are run there."""
+A store in the memory of this process is opened only on the portal's loop; calls from other loops are run there."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Sessions:
         self._open_locks: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._background_opens: dict[asyncio.AbstractEventLoop, _BackgroundOpen] = {}
         self._unflushed: list[Client] = []  # clients of ended loops that hold durations not yet written to the store
-        self._shared = make().traits.shared
+        self._is_per_loop = make().traits.persistent
         self._blocking_store: InsertsNow | None = None
         self.provided: dict[str, object] = {}  # the declared settings of resources that were written to the store
         self.new_id = Ids(world)
@@ -61,14 +61,14 @@ class Sessions:
 
     async def here(self, work: Coroutine[Any, Any, R]) -> R:
         """Run the coroutine on this loop if the store can be used here, otherwise on the portal's loop."""
-        if self._shared or asyncio.get_running_loop() is self.portal.loop:
+        if self._is_per_loop or asyncio.get_running_loop() is self.portal.loop:
             return await work
         return await asyncio.wrap_future(self.portal.spawn(work))
 
     async def client(self) -> Client:
         """The client of the running loop, with its store open."""
         loop = asyncio.get_running_loop()
-        if not self._shared and loop is not self.portal.loop:
+        if not self._is_per_loop and loop is not self.portal.loop:
             raise DaybreakError(
                 "this store is inside one process and bound to the event loop of its app: use the app's own methods "
                 "here (asubmit, aresult, aworker ...); a worker in another process would never see its jobs"

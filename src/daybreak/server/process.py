@@ -125,7 +125,7 @@ async def _serve(
         raise missing_extra(error) from error
     client = await app.client()
     try:
-        if not client.store.traits.shared:
+        if not client.store.traits.persistent:
             raise StoreUnsuitable("a store inside one process cannot be served: name another store with --url")
         now = moment(client.wall())
         check_bind(bind, has_token=await has_usable_token(client.store, now))

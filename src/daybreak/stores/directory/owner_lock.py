@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from pathlib import Path
 from typing import Final
 
@@ -13,43 +12,27 @@ from daybreak.stores.directory.disk import FILE_MODE
 from daybreak.system import platform
 
 _BYTE: Final = 0
-# Record locks belong to a process: they do not tell two stores of one process apart, and closing any descriptor of the
-# file drops the lock. So the folders that this process has open are also noted here.
-_held: set[tuple[int, int]] = set()
-_guard = threading.Lock()
 
 
 class OwnerLock:
-    """The lock of one folder, from `take` to `release`. The kernel releases it when the process ends, however it ends.
-    Children do not inherit it."""
+    """The lock of one folder, from `take` to `release`: a record lock, which the kernel releases when the process ends,
+    however it ends. Children do not inherit it. It does not tell two stores of one process apart, and closing any
+    descriptor of the file drops it: `OpenFolder` sees to it that a process has only one."""
 
     def __init__(self, folder: Path, file: Path) -> None:
         self._folder = folder
         self._file = file
         self._descriptor: int | None = None
-        self._place: tuple[int, int] | None = None
-
-    @property
-    def is_held(self) -> bool:
-        return self._descriptor is not None
 
     def take(self) -> None:
-        """Raises StoreUnavailable, naming the holder, if another process or another store of this one has it."""
-        about = self._file.parent.stat()
-        place = (about.st_dev, about.st_ino)
-        with _guard:
-            if place in _held:
-                raise StoreUnavailable(
-                    f"{self._folder} is already open in this process (pid {os.getpid()}): use the app that opened it"
-                )
-            descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, FILE_MODE)
-            try:
-                self._lock(descriptor)
-            except BaseException:
-                os.close(descriptor)
-                raise
-            self._descriptor, self._place = descriptor, place
-            _held.add(place)
+        """Raises StoreUnavailable, naming the holder, if another process has it."""
+        descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, FILE_MODE)
+        try:
+            self._lock(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
 
     def _lock(self, descriptor: int) -> None:
         if not platform.lock_byte(descriptor, _BYTE, wait=False):
@@ -60,29 +43,15 @@ class OwnerLock:
     def _taken(self, descriptor: int) -> StoreUnavailable:
         holder = platform.lock_holder(descriptor, _BYTE)
         if holder is None:
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError, IndexError):
                 holder = int(self._file.read_text().split()[-1])
         named = "another process" if holder is None else f"process {holder}"
         return StoreUnavailable(
-            f"{self._folder} is in use by {named}, and a directory store has one process at a time: stop that process, "
-            "or ask it; if several processes need the jobs, use a SQLite store (daybreak move copies them)"
+            f"{self._folder} is in use by {named}, and only one process at a time can use a directory store: stop that "
+            "process first, or call the app there; if several processes need the jobs, move them to a SQLite store"
         )
 
     def release(self) -> None:
-        with _guard:
-            descriptor, self._descriptor = self._descriptor, None
-            if descriptor is not None:
-                os.close(descriptor)
-            if self._place is not None:
-                _held.discard(self._place)
-                self._place = None
-
-
-def _after_fork() -> None:
-    global _guard  # noqa: PLW0603 - a thread of the parent may hold the old one
-    _guard = threading.Lock()
-    _held.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)

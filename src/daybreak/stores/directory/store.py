@@ -1,23 +1,18 @@
-"""The seam: each operation runs on the ledger of the memory store, and is written to the journal before its answer.
-
-The order of every operation: catch up with files that could not be written before; reserve space in the journal; change
-the ledger; write the after-images to the journal and sync it; write the files of the changed jobs. An error before the
-journal is synced forgets the ledger and loads the folder again. An error after that changes nothing for the caller:
-the journal has the change, and the files follow before the next one."""
+"""The seam: each operation runs on the ledger of the memory store, and is written to the journal before its answer."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Final, Self
 from urllib.parse import parse_qsl, unquote
 
-from daybreak.core.errors import BadInput, OutcomeUnknown, StoreError, StoreUnavailable
-from daybreak.core.model import JobSpec, Lease, Put, Record, State
+from daybreak.core.errors import BadInput, StoreUnavailable
+from daybreak.core.events import Event
+from daybreak.core.model import Job, Lease, Put, Record
 from daybreak.store.protocol import (
     Advanced,
     Amend,
@@ -26,34 +21,37 @@ from daybreak.store.protocol import (
     Exchange,
     Exchanged,
     Extended,
+    Feed,
+    Filter,
     Finding,
     Inserted,
+    KnownKey,
     Moved,
+    Page,
+    Position,
     Purge,
     Purged,
+    Query,
     Reap,
+    Tally,
+    Total,
     Traits,
+    Usage,
 )
 from daybreak.stores.directory.disk import Disk
 from daybreak.stores.directory.examine import examine
-from daybreak.stores.directory.faults import translate
 from daybreak.stores.directory.layout import LAYOUTS, Layout
-from daybreak.stores.directory.owner_lock import OwnerLock
-from daybreak.stores.directory.persistence import Persistence
-from daybreak.stores.directory.tracked_ledger import TrackedLedger
+from daybreak.stores.directory.open_folder import FolderOptions, OpenFolder, closed, opened
 from daybreak.stores.memory import MemoryStore
-from daybreak.stores.memory.entry import Entry
 from daybreak.stores.memory.ledger import Ledger, Now
 from daybreak.system.ports import World
 
-_log = logging.getLogger("daybreak.directory")
-KEYS_FOR: Final = timedelta(hours=24)  # the key of a deleted job is spent for this long
 _YES_OR_NO: Final = {"yes": True, "no": False}
-RESERVED: Final = 64 * 1024  # bytes of the journal for an operation, beside the arguments and results it brings
 
 
 class DirectoryStore(MemoryStore):
-    """Jobs in a folder: a data file and a metadata file per job, with the state in the name. One process at a time.
+    """Jobs in a folder: a data file and a metadata file per job, with the state in the name. One process at a time can
+    use it; in that process, any number of stores and event loops.
 
     `layout` gives the words and suffixes of the names; None takes those with which the folder was written. With
     `delete_completed`, a job is deleted with its files as soon as it is completed. `queue` is the queue of items that
@@ -63,7 +61,6 @@ class DirectoryStore(MemoryStore):
         name="directory",
         durable="an accepted job is on disk (journal synced before the answer), and survives a power cut",
         shared=False,
-        persistent=True,
         features=frozenset({"resources"}),
     )
 
@@ -77,16 +74,12 @@ class DirectoryStore(MemoryStore):
         world: World | None = None,
         disk: Disk | None = None,
     ) -> None:
-        self._path = Path(path)
-        self._opened: TrackedLedger | None = None
-        self._is_stale = False
+        self._options = FolderOptions(Path(path), layout, delete_completed, queue)
+        self._disk = disk or Disk()
+        self._folder: OpenFolder | None = None
         self._pid = 0
         self._last: Now | None = None  # the time of the latest operation
         super().__init__(world)
-        self._delete_completed = delete_completed
-        self._disk = disk or Disk()
-        self._lock = OwnerLock(self._path, self._hidden / "owner.lock")
-        self._persistence = Persistence(self._disk, self._path, self._hidden, layout, queue=queue)
 
     @classmethod
     def of_url(cls, url: str) -> Self:
@@ -113,127 +106,55 @@ class DirectoryStore(MemoryStore):
 
     @property
     def path(self) -> Path:
-        return self._path
-
-    @property
-    def _hidden(self) -> Path:
-        return self._path / ".daybreak"
+        return self._options.path
 
     # -- open and close ------------------------------------------------------------------------------------------------
 
     async def open(self) -> Self:
-        if self._opened is not None:
-            return self
-        try:
-            for folder in (self._path, self._hidden, self._hidden / "scratch"):
-                self._disk.make_folder(folder)
-            self._lock.take()
-        except OSError as error:
-            raise translate(self._path, error) from error
-        try:
+        if self._folder is None:
+            self._folder = opened(self._options, self._world, self._disk)
+            self._hub = self._folder.hub
             self._pid = os.getpid()
-            self._load()
-        except BaseException:
-            self._lock.release()
-            raise
         return self
 
-    def _load(self) -> None:
-        try:
-            now = self._persistence.read(self._world.wall())
-            self._anchor = now.steady - self._world.steady()
-            self._opened = ledger = self._persistence.load(now)
-            self._is_stale = False
-            self._drop_completed(ledger.jobs.values(), now)
-            ledger.offer_freed(now)
-            ledger.topics.clear()
-            self._persistence.commit(ledger, now)
-            self._persistence.checkpoint(ledger, now)
-        except OSError as error:
-            self._opened = None
-            self._persistence.close()
-            raise translate(self._path, error) from error
-
     async def close(self) -> None:
-        ledger, self._opened = self._opened, None
-        if ledger is None:
-            return
-        if os.getpid() == self._pid:
-            try:
-                if not self._is_stale:
-                    self._persistence.checkpoint(ledger, self._now(None))
-            except OSError as error:
-                _log.warning("%s: %s; the next start takes what is missing from the journal", self._path, error)
-        self._persistence.close()
-        self._lock.release()
+        folder, self._folder = self._folder, None
+        if folder is not None and os.getpid() == self._pid:
+            closed(folder, Now(self._world.wall(), folder.anchor + folder.world.steady()))
 
     @property
-    def _ledger(self) -> TrackedLedger:
-        if self._opened is None or os.getpid() != self._pid:
-            raise StoreUnavailable(f"the store in {self._path} is not open in this process: open it first")
-        if self._is_stale:
-            self._load_again()
-        return self._opened
+    def _held(self) -> OpenFolder:
+        if self._folder is None or os.getpid() != self._pid:
+            raise StoreUnavailable(f"the store in {self.path} is not open in this process: open it first")
+        return self._folder
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._held.ledger
 
     @_ledger.setter
     def _ledger(self, ledger: Ledger) -> None:
-        """The memory store's own first ledger, which is not used."""
+        """The memory store's own ledger, which is not used."""
 
-    def _load_again(self) -> None:
-        """Forget everything and load the folder, after a change that could not be written."""
-        opened = self._opened
-        try:
-            self._persistence.close()
-            self._load()
-        except StoreError:
-            self._opened, self._is_stale = opened, True
-            raise
+    def _now(self, now: datetime | None) -> Now:
+        self._anchor = self._held.anchor
+        self._last = at = super()._now(now)
+        return at
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _writing(self, size: int = 0, *, may_lag: bool = False) -> Iterator[None]:
-        """One operation. `size` is about how many bytes it brings. One that `may_lag` is not refused because files of
-        earlier ones could not be written."""
-        ledger = self._ledger
-        try:
-            if not may_lag:
-                self._persistence.catch_up(ledger)
-            self._persistence.reserve(RESERVED + size)
-        except OSError as error:
-            raise translate(self._path, error) from error
-        self._last = None
-        try:
-            yield
-            now = self._last or self._now(None)
-            self._drop_completed(ledger.changed.values(), now)
-            self._persistence.commit(ledger, now)
-        except OSError as error:
-            self._is_stale = True
-            if self._persistence.withdraw():
-                raise translate(self._path, error) from error
-            raise OutcomeUnknown(
-                f"{self._path}: {error.strerror or error}; it is not known whether the change was written"
-            ) from error
-        except Exception:
-            self._is_stale = ledger.is_changed
-            raise
-        except BaseException:
-            self._is_stale = True
-            raise
-        self._persistence.follow(ledger, now)
-
-    def _now(self, now: datetime | None) -> Now:
-        self._last = at = super()._now(now)
-        return at
-
-    def _drop_completed(self, entries: Iterable[Entry], now: Now) -> None:
-        if self._delete_completed and self._opened is not None:
-            for entry in [one for one in entries if one.state is State.COMPLETED and one.seq in self._opened.jobs]:
-                self._opened.drop(entry, now, keys_for=KEYS_FOR)
-
-    async def insert(self, specs: Sequence[JobSpec], *, now: datetime | None = None) -> list[Inserted]:
-        return (await self.exchange(Exchange(insert=specs), now=now)).inserted
+        """One operation, which brings about `size` bytes."""
+        folder = self._held
+        with folder.lock:
+            ledger = folder.prepare(size, may_lag=may_lag)
+            self._last = None
+            with folder.undone_on_error(ledger):
+                yield
+                now = self._last or self._now(None)
+                folder.commit(ledger, now)
+            folder.follow(ledger, now)
 
     async def exchange(self, exchange: Exchange, *, now: datetime | None = None) -> Exchanged:
         with self._writing(_size(exchange)):
@@ -267,9 +188,55 @@ class DirectoryStore(MemoryStore):
         with self._writing(sum(len(put.value or b"") for put in puts)):
             return await super().put(puts, now=now)
 
+    # -- reading: another thread may be writing ------------------------------------------------------------------------
+
+    async def get(self, jobs: Sequence[str]) -> list[Job | None]:
+        with self._held.lock:
+            return await super().get(jobs)
+
+    async def known_keys(self, keys: Sequence[str], *, now: datetime | None = None) -> list[KnownKey | None]:
+        with self._held.lock:
+            return await super().known_keys(keys, now=now)
+
+    async def find(self, query: Query) -> Page:
+        with self._held.lock:
+            return await super().find(query)
+
+    async def count(self, where: Filter = Filter()) -> list[Tally]:  # noqa: B008 - frozen
+        with self._held.lock:
+            return await super().count(where)
+
+    async def totals(self, queue: str | None = None) -> list[Total]:
+        with self._held.lock:
+            return await super().totals(queue)
+
+    async def position(self, job: str) -> Position | None:
+        with self._held.lock:
+            return await super().position(job)
+
+    async def usage(self, name: str | None = None) -> list[Usage]:
+        with self._held.lock:
+            return await super().usage(name)
+
+    async def events(self, after: str | None = None, limit: int = 1000) -> Feed:
+        with self._held.lock:
+            return await super().events(after, limit)
+
+    async def history(self, job: str) -> list[Event]:
+        with self._held.lock:
+            return await super().history(job)
+
+    async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:
+        with self._held.lock:
+            return await super().pack(jobs)
+
+    async def records(self, kind: str, name: str | None = None) -> list[Record]:
+        with self._held.lock:
+            return await super().records(kind, name)
+
     async def examine(self) -> list[Finding]:
         """What the folder shows about itself; works also while another process has it open."""
-        return list(examine(self._path))
+        return list(examine(self.path))
 
 
 def _size(exchange: Exchange) -> int:
