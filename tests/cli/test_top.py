@@ -66,7 +66,7 @@ def busy(queues: int, running: int, failed: int) -> Snapshot:
         for n in range(queues)
     ]  # fmt: skip
     specs = [JobSpec(id=f"job-{n}", task="mail") for n in range(20)]
-    jobs = [Job(seq=1, spec=spec, state=State.RUNNING, priority=5, created_at=NOON) for spec in specs]
+    jobs = [Job(seq=1, spec=spec, state=State.RUNNING, priority=5, created_at=NOON, updated_at=NOON) for spec in specs]
     return Snapshot(at=NOON, queues=made, running=jobs[:running], failed=jobs[:failed], workers=[])
 
 

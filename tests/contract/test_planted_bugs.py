@@ -193,6 +193,8 @@ BUGS = [
     (9, ledgers.ReprioritisedInSilence, "test_events_fold_to_the_stored_state"),
     (9, ledgers.NobodyDidIt, "test_every_change_says_who_made_it"),
     (9, stores.FinishedJobForgetsItsWorker, "test_a_finished_job_names_the_worker_that_held_it_last"),
+    (9, stores.UpdatedWhenItWasSubmitted, "test_a_job_was_updated_when_its_latest_event_happened"),
+    (9, stores.ProgressIsAnUpdate, "test_progress_is_no_update"),
     (9, stores.ReaperIsTheLastWorker, "test_a_finished_job_names_the_worker_that_held_it_last"),
     (9, stores.TallyDrifts, "test_tallies_equal_a_recount"),
     (9, stores.CursorRepeatsAnEvent, "test_following_the_cursor_shows_every_event_once"),

@@ -87,7 +87,31 @@ def test_every_way_an_attempt_ends_is_told(app, told, until):
     ends = [(event.kind, event.task) for event in told if event.kind not in ("submitted", "started")]
     assert ends == [("failed", "fail"), ("suspended", "hold"), ("cancelled", "forever"), ("released", "forever")]
     assert [event.reason for event in told if event.kind == "failed"] == ["error"]
-    assert set(kinds(told)) == IMMEDIATE_KINDS - {"completed", "retrying", "progress"}
+    by_hand = {"resumed", "reprioritised", "retried", "removed"}
+    assert set(kinds(told)) == IMMEDIATE_KINDS - {"completed", "retrying", "progress"} - by_hand
+
+
+def test_what_this_process_changes_by_hand_is_told_at_once(app, told):
+    @app.task
+    def idle() -> None: ...
+
+    job = idle.using(queue="q").submit()
+    job.reprioritise("high")
+    job.suspend("later")
+    job.resume()
+    job.cancel("no")
+    job.retry()
+    job.remove()  # refused: it is queued
+    job.cancel()
+    job.remove()
+    app.hooks.flush()
+    assert kinds(told) == [
+        "submitted", "reprioritised", "suspended", "resumed", "cancelled", "retried", "cancelled", "removed"
+    ]  # fmt: skip
+    assert {(event.job, event.task, event.queue) for event in told} == {(job.id, "idle", "q")}
+    assert [event.priority for event in told if event.kind == "reprioritised"] == [2]
+    assert [event.note for event in told if event.kind == "suspended"] == ["later"]
+    assert [event.state for event in told if event.kind == "cancelled"] == [State.CANCELLED] * 2
 
 
 def test_progress_is_told_at_once_by_the_worker_that_runs_the_job(app, told, until):

@@ -12,6 +12,7 @@ import pytest
 
 from daybreak import (
     BadInput,
+    Context,
     Daybreak,
     LeaseLost,
     Permanent,
@@ -23,9 +24,11 @@ from daybreak import (
     Suspend,
     Transient,
 )
-from daybreak.api.queues import Item, LeaseHandle, QueueCounts, consumer
+from daybreak.api.job_changes import amend_ids
+from daybreak.api.queues import Item, LeaseHandle, QueueCounts, bulk_changes, consumer
 from daybreak.core.errors import JobNotFound, NotEncodable, WrongState
 from daybreak.store.protocol import Extended, Reap
+from daybreak.system.ports import RealWorld
 from daybreak.testing import inline
 
 
@@ -86,12 +89,16 @@ def test_an_id_of_another_queue_is_refused(app, queue):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"max_attempts": 0}, "attempts"),
+        ({"max_attempts": -1}, "attempts"),
+        ({"max_attempts": False}, "attempts"),
         ({"max_attempts": 2, "retry": 3}, "pass one"),
         ({"retry": "never"}, "no such preset"),
         ({"priority": 11}, "not a priority"),
         ({"delay": 5}, "write '5s'"),
-        ({"metadata": {"n": 1}}, "is not text"),
+        ({"metadata": {"n": (1, 2)}}, "cannot be kept"),
+        ({"metadata": {"n": float("nan")}}, "cannot be kept"),
+        ({"metadata": {"n": {1: 2}}}, "cannot be kept"),
+        ({"metadata": {1: "n"}}, "is not text"),
         ({"id": ""}, "id"),
     ],
 )
@@ -590,6 +597,234 @@ def test_settings_change_while_it_is_in_use(queue):
         queue.set(max_runing=1)
 
 
+# -- more of what a queue does -----------------------------------------------------------------------------------------
+
+
+def failed(queue, *ids, **options):
+    """Items that have failed for good."""
+    for name in ids:
+        queue.add(name, id=name, **options)
+    for lease in queue.take(100):
+        lease.fail("no", permanent=True)
+
+
+@pytest.mark.parametrize(
+    "value", [1, 1.5, True, None, "text", "json:1", 'json:"x"', "json:", "17", ["a", {"b": None}], {"a": [1, 2]}, 2**40]
+)
+def test_metadata_may_be_any_json(app, queue, value):
+    queue.add(0, id="x", metadata={"m": value, "station": "3"})
+    assert queue.get("x").metadata == app.job("x").info().meta == {"m": value, "station": "3"}
+    assert type(queue.get("x").metadata["m"]) is type(value)
+    [lease] = queue.take()
+    assert lease.metadata == {"m": value, "station": "3"}
+
+
+def test_a_task_gets_metadata_as_it_was_given(app):
+    seen = []
+
+    @app.rule
+    def note(admission) -> dict:
+        seen.append(admission.meta)
+        return {"meta": {**admission.meta, "ruled": [1]}}
+
+    @app.task
+    def look(ctx: Context) -> dict:
+        return ctx.meta
+
+    with inline(app):
+        assert look.using(meta={"n": 1, "s": "json:x"}).submit().result() == {"n": 1, "s": "json:x", "ruled": [1]}
+    assert seen == [{"n": 1, "s": "json:x"}]
+
+
+def test_an_item_was_updated_when_it_last_changed(queue):
+    item = queue.add(1, id="x")
+    assert item.updated_at == item.created_at
+    [lease] = queue.take()
+    started = queue.get("x").updated_at
+    assert started == queue.get("x").started_at
+    lease.progress(0.5)
+    assert queue.get("x").updated_at == started
+    lease.complete()
+    assert queue.get("x").updated_at == queue.get("x").finished_at
+
+
+def test_no_attempts_at_all_means_one_and_no_retry(queue):
+    assert queue.add(1, id="x", max_attempts=0).max_attempts == 1
+    [lease] = queue.take()
+    lease.fail(ConnectionError("busy"), retry_after="1h")
+    assert (queue.get("x").state, queue.get("x").reason) == (State.FAILED, "exhausted")
+
+
+def test_failed_items_are_retried_with_all_their_attempts(queue):
+    failed(queue, "a", "b", max_attempts=2)
+    queue.add("c", id="c")
+    assert queue.retry_failed() == 2
+    assert [item.id for item in queue.list("queued")] == ["a", "b", "c"]
+    assert queue.retry_failed() == 0
+    assert [lease.attempt for lease in queue.take(3)] == [1, 1, 1]
+
+
+def test_failed_items_are_retried_at_a_rate_the_most_urgent_first(tmp_path):
+    slept = []
+
+    class World(RealWorld):
+        async def sleep(self, span):
+            if span == timedelta(seconds=12):
+                slept.append([item.id for item in await queue.alist("queued")])
+                if len(slept) == 2:
+                    await app.job("b").aremove()
+                return
+            await super().sleep(span)
+
+    with Daybreak(f"sqlite:///{tmp_path}/jobs.db", world=World()) as app:
+        queue = app.queue("reports")
+        failed(queue, "a", "b")
+        failed(queue, "u", priority="high")
+        failed(queue, "c")
+        assert queue.retry_failed(rate="5/min") == 3
+        assert slept == [["u"], ["u", "a"], ["u", "a"]]
+        assert [item.id for item in queue.list("queued")] == ["u", "a", "c"]
+
+
+@pytest.mark.parametrize("rate", ["5", 5, "fast", "0/s"])
+def test_a_rate_that_is_none_is_refused(queue, rate):
+    with pytest.raises(BadInput, match="retry_failed of queue 'reports'"):
+        queue.retry_failed(rate=rate)
+
+
+def test_items_are_cleared_by_state_and_others_stay(app, queue):
+    failed(queue, "f")
+    queue.add("q", id="q")
+    queue.add("d", id="d", delay="1h")
+    queue.add("s", id="s")
+    app.job("s").suspend()
+    other = app.queue("other").add(1).id
+    [lease] = queue.take()
+    assert lease.id == "q"
+    assert queue.clear("scheduled") == 1
+    with pytest.raises(JobNotFound):
+        queue.get("d")
+    with pytest.raises(BadInput, match="release"):
+        queue.clear(["running", "failed"])
+    with pytest.raises(BadInput, match="no state"):
+        queue.clear("pending")
+    assert queue.get("f").state is State.FAILED
+    assert queue.clear(["failed", "suspended"]) == 2
+    queue.add("r", id="r")
+    assert queue.clear() == 1
+    assert [item.id for item in queue] == ["q"]
+    lease.complete()
+    assert (queue.clear(), queue.clear()) == (1, 0)
+    assert app.queue("other").get(other).state is State.QUEUED
+
+
+def test_an_item_taken_meanwhile_is_not_cleared(app, queue, monkeypatch):
+    queue.add(1, id="x")
+    held = []
+
+    async def amend_late(client, change, ids, **options):
+        if change.action == "cancel" and not held:
+            held.extend(await queue.atake())
+            now = await client.store.get(ids)
+            assert [job.state for job in now] == [State.RUNNING]
+        return await amend_ids(client, change, ids, **options)
+
+    monkeypatch.setattr(bulk_changes, "amend_ids", amend_late)
+    assert queue.clear("queued") == 0
+    [lease] = held
+    assert queue.get("x").state is State.RUNNING
+    lease.release()
+
+
+def test_a_queue_is_empty_when_nothing_is_unfinished(queue):
+    assert queue.is_empty()
+    queue.add(1, delay="1h", id="x")
+    assert not queue.is_empty()
+    queue.clear("scheduled")
+    queue.add(1)
+    [lease] = queue.take()
+    assert not queue.is_empty()
+    lease.complete()
+    assert queue.is_empty()
+
+
+@pytest.mark.parametrize("discipline", ["fifo", "aging"])
+def test_iteration_is_a_snapshot_in_the_order_of_taking(app, queue, discipline):
+    queue.set(discipline=discipline)
+    queue.add(0, id="late", priority="emergency", delay="1h")
+    for name, priority in (("c", 7), ("b", 5), ("a", 2), ("b2", 5)):
+        queue.add(name, id=name, priority=priority)
+    done = queue.add("done", id="done", priority=0)
+    [lease] = queue.take()
+    assert lease.id == done.id
+    lease.complete()
+    items = iter(queue)
+    assert next(items).id == "a"
+    queue.add(1, id="new", priority=0)
+    assert [item.id for item in items] == ["b", "b2", "c", "late"]
+    assert next(iter(queue)).id == "new"
+
+
+def test_a_stuck_item_is_released_from_outside(app, queue):
+    queue.add(1, id="x")
+    [lease] = queue.take()
+    queue.release("x", note="its station hangs")
+    assert (queue.get("x").state, queue.get("x").attempt) == (State.QUEUED, 0)
+    with pytest.raises(WrongState, match="taken"):
+        queue.release("x")
+    assert len(queue.take()) == 1
+    with pytest.raises(LeaseLost):
+        lease.complete()
+    assert queue.get("x").state is State.RUNNING
+    queue.release("x", charge=True)
+    assert queue.get("x").attempt == 1
+    with pytest.raises(JobNotFound):
+        app.queue("other").release("x")
+
+
+def test_hooks_of_a_queue_are_called_at_once_for_its_items_only(app, queue):
+    told = []
+
+    @queue.on("added")
+    def added(event):
+        told.append(("added", event.job, event.kind))
+
+    @queue.on("updated", "removed")
+    def changed(event):
+        told.append((event.kind, event.job, event.queue))
+
+    @app.queue("other").on("*")
+    def other(event):
+        told.append(("other", event.job, event.kind))
+
+    queue.add(1, id="x", max_attempts=1)
+    queue.add(1, id="x")  # it is there already
+    [lease] = queue.take()
+    lease.fail("no")
+    queue.retry_failed()
+    queue.take()
+    queue.release("x")
+    app.job("x").cancel()
+    queue.remove("x")
+    app.queue("other").add(1, id="y")
+    queue.add(1, id="z")
+    queue.clear()
+    app.queue("other").clear()
+    app.hooks.flush()
+    assert told == [
+        ("added", "x", "submitted"),
+        *((kind, "x", "reports") for kind in ("started", "failed", "retried", "started", "released", "cancelled")),
+        ("removed", "x", "reports"),
+        ("other", "y", "submitted"),
+        ("added", "z", "submitted"),
+        ("removed", "z", "reports"),
+        ("other", "y", "removed"),
+    ]
+    for words in ((), ("add",), ("completed",)):
+        with pytest.raises(BadInput, match="added, updated, removed"):
+            queue.on(*words)
+
+
 # -- the async twins ---------------------------------------------------------------------------------------------------
 
 
@@ -617,7 +852,15 @@ async def test_the_async_twins_do_the_same(app, queue):
     await z.arelease()
     await app.job("z").acancel()
     await queue.aremove("z")
-    assert await queue.asize() == 0
+    assert (await queue.asize(), await queue.ais_empty()) == (0, True)
+    await queue.aadd("f", id="f", max_attempts=0)
+    [f] = await queue.atake()
+    await queue.arelease("f")
+    [f] = await queue.atake()
+    await f.afail("no")
+    assert await queue.aretry_failed() == 1
+    assert [item.id async for item in queue] == ["f"]
+    assert await queue.aclear("queued") == 1
     await app.aclose()
 
 

@@ -31,6 +31,7 @@ PLAIN = {
         "worker_command", "worker_settings", "run_worker",
     },
     LeaseHandle: {"on_extended"},
+    QueueHandle: {"on"},
     Inline: {"accepted"},
     Lock: {"check"},
     ResourceHandle: {"slot"},

@@ -60,6 +60,14 @@ async def test_every_option_of_a_job_is_taken(app, admin):
     assert (spec.tags, spec.meta, spec.run, spec.owner, spec.by) == (("a", "b"), {"x": "y"}, "r", "o", "root")
 
 
+async def test_metadata_may_be_any_json(admin):
+    meta = {"n": 1, "list": [None, {"a": True}], "text": "json:1"}
+    answer = await admin.post(JOBS, json={"task": "mail", "meta": meta})
+    shown = (await admin.get(answer.headers["location"])).json()
+    assert shown["meta"] == meta
+    assert shown["updated_at"] == shown["created_at"]
+
+
 async def test_a_delayed_job_has_no_position(admin):
     answer = (await admin.post(JOBS, json={"task": "mail", "run_at": "2990-01-01T00:00:00+01:00"})).json()
     assert (answer["state"], answer["position"]) == ("scheduled", None)
@@ -71,7 +79,7 @@ async def test_a_delayed_job_has_no_position(admin):
         {"priority": 11}, {"priority": -1}, {"priority": "urgent"}, {"priority": True}, {"priority": 1.5},
         {"delay": "soon"}, {"delay": 90}, {"run_at": "2026-01-31T18:00:00"}, {"run_at": "tomorrow"},
         {"retry": 0}, {"retry": "often"}, {"retry": {"attempts": 3, "dealy": "1s"}}, {"timeout": "0s"},
-        {"tags": "one"}, {"tags": ["x"] * 51}, {"meta": {"a": 1}}, {"args": [1]}, {"task": ""}, {"task": "x" * 201},
+        {"tags": "one"}, {"tags": ["x"] * 51}, {"meta": [1]}, {"args": [1]}, {"task": ""}, {"task": "x" * 201},
         {"queue": "a\x00b"}, {"unknown": 1}, {"key": "idempotency-key:x"}, {"on_conflict": "ignore"},
     ],
     ids=str,
@@ -184,7 +192,7 @@ async def test_each_job_of_a_batch_is_accepted_or_refused_by_itself(app, admin):
 
 async def test_the_body_of_a_job_equals_what_the_command_line_prints(app, admin, jobs, tmp_path):
     ids = [
-        await jobs.complete(encode({"when": timedelta(seconds=3), "nan": float("nan")}), tags=["t"], meta={"a": "b"}),
+        await jobs.complete(encode({"when": timedelta(seconds=3), "nan": float("nan")}), tags=["t"], meta={"a": "b", "n": [1]}),
         await jobs.fail("no", owner="ann", key="k"),
         await jobs.submit(delay="1h", args={"to": "ann"}),
         await jobs.run(priority=1),

@@ -17,7 +17,16 @@ LEASE = Lease(
 )  # fmt: skip
 NOUNS = [
     SPEC,
-    Job(spec=SPEC, seq=1, state=State.COMPLETED, priority=5, created_at=NOON, checkpoint=KEPT, result=KEPT),
+    Job(
+        spec=SPEC,
+        seq=1,
+        state=State.COMPLETED,
+        priority=5,
+        created_at=NOON,
+        updated_at=NOON,
+        checkpoint=KEPT,
+        result=KEPT,
+    ),
     LEASE,
     Done(KEPT),
     Suspended("held", KEPT),

@@ -125,6 +125,7 @@ class Daybreak:
                         connect_timeout,
                         (self.settings.files, url),
                     )
+                    self._open_sessions.hooks = self.hooks
         return self._open_sessions
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from typing import Final
 
 from msgspec import Struct
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from daybreak.api.job_filter import find_all_jobs
 from daybreak.client.client import Client, filter_of
 from daybreak.client.job_logs import delete_logs
-from daybreak.core.model import FINAL, UNFINISHED, WAITING, State
+from daybreak.core.model import FINAL, UNFINISHED, WAITING, Job, State
 from daybreak.policy.job_filter import JobFilter
 from daybreak.store.protocol import Action, Amend, Amendment
 
@@ -124,6 +125,31 @@ async def amend_matching(
         if on_chunk is not None:
             await on_chunk(amended.cursor)
         step = replace(step, cursor=amended.cursor)
+
+
+async def amend_paced(
+    client: Client,
+    amend: Callable[[Job], Awaitable[Amendment]],
+    ids: Sequence[str],
+    *,
+    every: timedelta,
+    still_matches: Callable[[Job], bool],
+    sleep: Callable[[timedelta], Awaitable[None]],
+) -> Counter[str]:
+    """Change these jobs one by one, with a pause after each. Each job is read again just before its change, and one
+    that no longer matches is left alone. If this is interrupted, the others are unchanged: the same call continues."""
+    verdicts: Counter[str] = Counter()
+    is_first = True
+    for job_id in ids:
+        if not is_first:
+            await sleep(every)
+        [job] = await client.store.get([job_id])
+        is_first = False
+        if job is not None and still_matches(job):
+            verdict = (await amend(job)).verdict
+            if verdict in ("done", "requested"):
+                verdicts[verdict] += 1
+    return verdicts
 
 
 async def _amend_timed(

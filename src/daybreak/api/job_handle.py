@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable
 from datetime import datetime, timedelta
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, Unpack
 
 from daybreak import values
 from daybreak.api.app_files import Decode
+from daybreak.api.hooks import ChangedFields
 from daybreak.api.job_info import JobInfo, info_of
 from daybreak.api.job_outcome import JobOutcome
 from daybreak.api.job_release import release_job
@@ -22,7 +23,7 @@ from daybreak.client.job_logs import JobLogs
 from daybreak.core.errors import BadInput, ResultTimeout, StoreError
 from daybreak.core.events import Event
 from daybreak.core.model import Job, State
-from daybreak.core.units import ZERO, duration, moment
+from daybreak.core.units import ZERO, duration, moment, priority
 from daybreak.store.protocol import Amendment, Position
 from daybreak.tasks.import_guard import refuse_during_import
 from daybreak.tasks.registry import Program
@@ -174,26 +175,32 @@ class JobHandle(Generic[R]):
     async def acancel(self, note: str = "") -> Amendment:
         """Cancel the job. `done`: it will never start. `requested`: it is running, was asked to stop, and will end as
         cancelled."""
-        return await (await self._sessions.client()).cancel(self.id, note=note)
+        return await self._change(
+            "cancelled", lambda client: client.cancel(self.id, note=note), state=State.CANCELLED, note=note
+        )
 
     cancel = blocking(acancel)
 
     @on_store_loop
     async def asuspend(self, note: str = "") -> Amendment:
-        return await (await self._sessions.client()).suspend(self.id, note=note)
+        return await self._change(
+            "suspended", lambda client: client.suspend(self.id, note=note), state=State.SUSPENDED, note=note
+        )
 
     suspend = blocking(asuspend)
 
     @on_store_loop
     async def aresume(self) -> Amendment:
-        return await (await self._sessions.client()).resume(self.id)
+        return await self._change("resumed", lambda client: client.resume(self.id))
 
     resume = blocking(aresume)
 
     @on_store_loop
     async def aretry(self, note: str = "") -> Amendment:
         """Run a finished job again, with its full number of attempts."""
-        return await (await self._sessions.client()).retry(self.id, note=note)
+        return await self._change(
+            "retried", lambda client: client.retry(self.id, note=note), state=State.QUEUED, note=note
+        )
 
     retry = blocking(aretry)
 
@@ -208,22 +215,39 @@ class JobHandle(Generic[R]):
     async def arelease(self, *, charge: bool = False, note: str = "") -> Amendment:
         """Take a running job away from its worker and return it to its queue. With `charge` the interrupted attempt
         counts, without it does not."""
-        return await release_job(await self._sessions.client(), self.id, charge=charge, note=note)
+        return await self._change(
+            "released", lambda client: release_job(client, self.id, charge=charge, note=note), note=note
+        )
 
     release = blocking(arelease)
 
     @on_store_loop
     async def areprioritise(self, to: object) -> Amendment:
-        return await (await self._sessions.client()).reprioritise(self.id, to)
+        return await self._change(
+            "reprioritised", lambda client: client.reprioritise(self.id, to), priority=priority(to)
+        )
 
     reprioritise = blocking(areprioritise)
 
     @on_store_loop
     async def aremove(self) -> Amendment:
         """Delete a finished job."""
-        return await (await self._sessions.client()).remove(self.id)
+        return await self._change("removed", lambda client: client.remove(self.id))
 
     remove = blocking(aremove)
+
+    async def _change(
+        self, kind: str, change: Callable[[Client], Awaitable[Amendment]], **fields: Unpack[ChangedFields]
+    ) -> Amendment:
+        """Make the change, and report it to the hooks of this app once the store has made it."""
+        client, hooks = await self._sessions.client(), self._sessions.hooks
+        if hooks is None or not hooks.wants(kind):
+            return await change(client)
+        before = await client.get(self.id)
+        amendment = await change(client)
+        if amendment.verdict == "done":
+            hooks.changed(kind, before, by=client.by, **fields)
+        return amendment
 
 
 async def known_tasks(client: Client) -> set[tuple[str, int]]:

@@ -10,6 +10,7 @@ import msgspec
 from daybreak import values
 from daybreak.api.app_files import Decode, decode_plain
 from daybreak.core.errors import DaybreakError
+from daybreak.core.metadata import decode_meta
 from daybreak.core.model import Failure, Job
 from daybreak.tasks.registry import Definition, Program
 
@@ -57,8 +58,8 @@ class JobInfo(Job, frozen=True, gc=True, kw_only=True):
         return self.spec.tags
 
     @property
-    def meta(self) -> dict[str, str]:
-        return self.spec.meta
+    def meta(self) -> dict[str, Any]:
+        return decode_meta(self.spec.meta)
 
     @property
     def max_attempts(self) -> int:

@@ -9,7 +9,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from daybreak.api.app_files import AppFiles
 from daybreak.api.portal import Portal
@@ -20,6 +20,9 @@ from daybreak.core.model import JobSpec
 from daybreak.store.protocol import InsertsNow, Store
 from daybreak.system import patience
 from daybreak.system.ports import Ids, World
+
+if TYPE_CHECKING:
+    from daybreak.api.hooks import Hooks
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,6 +57,7 @@ class Sessions:
         self.provided: dict[str, object] = {}  # the declared settings of resources that were written to the store
         self.new_id = Ids(world)
         self.files = AppFiles(self, *files)
+        self.hooks: Hooks | None = None  # of the app, once it has set them
         self.portal.on_fork(self._forget)
         self.portal.on_close(self.aclose)
 

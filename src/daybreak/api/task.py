@@ -16,6 +16,7 @@ from daybreak.api.portal import Portal, blocking
 from daybreak.api.resources import provide
 from daybreak.api.store_sessions import Sessions, on_store_loop
 from daybreak.core.errors import BadInput, KeyConflict, KeySpent, QueueFull, UniqueConflict
+from daybreak.core.metadata import decode_meta, encode_meta
 from daybreak.core.model import JobSpec, Need, Options
 from daybreak.core.units import counted
 from daybreak.policy.admit import check_name, check_size, digest
@@ -291,7 +292,7 @@ class Task(Generic[P, R]):
             priority=spec.priority,
             owner=spec.owner,
             tags=spec.tags,
-            meta=spec.meta,
+            meta=decode_meta(spec.meta),
             resource=resource,
             said=frozenset(self._options),
         )
@@ -305,7 +306,7 @@ class Task(Generic[P, R]):
             priority=admitted.priority,
             owner=admitted.owner,
             tags=admitted.tags,
-            meta=dict(admitted.meta),
+            meta=encode_meta(admitted.meta),
         )
         return changed, admitted.resource
 

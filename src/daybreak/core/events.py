@@ -158,3 +158,10 @@ def last_holder_in(lines: bytes) -> str | None:
     if end < 0:
         end = len(lines)
     return _decoder.decode(lines[start:end]).by
+
+
+def last_time_in(lines: bytes | None) -> datetime | None:
+    """The time of the latest event of one stored blob; None if it is empty. Decodes only the last line."""
+    if not lines:
+        return None
+    return _decoder.decode(lines[lines.rfind(b"\n") + 1 :]).at

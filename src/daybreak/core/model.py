@@ -230,7 +230,8 @@ class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Job(RedactedStruct, frozen=True, gc=False, kw_only=True):
     """Everything the store knows about a job at one instant.
 
-    `revision` is the number of its latest event. `worker` holds its lease or, once the job is final, held the last one.
+    `revision` is the number of its latest event, and `updated_at` its time: progress and heartbeats do not change them.
+    `worker` holds its lease or, once the job is final, held the last one.
     `attempt` counts attempts, of which `lost` ended with their process and `timeouts` ran into their limit."""
 
     spec: JobSpec
@@ -245,6 +246,7 @@ class Job(RedactedStruct, frozen=True, gc=False, kw_only=True):
     lost: int = 0
     timeouts: int = 0
     created_at: datetime
+    updated_at: datetime
     run_at: datetime | None = None
     expires_at: datetime | None = None
     started_at: datetime | None = None

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
 import msgspec
 
 from daybreak.core.errors import BadInput
+from daybreak.core.metadata import encode_meta
 from daybreak.core.model import DEFAULT_OPTIONS, Adaptive, JobSpec, Options, Retry
 from daybreak.core.units import Priority, duration, instant, priority
 from daybreak.policy.retry import parse_retry
@@ -33,7 +34,7 @@ class SubmitOptions(TypedDict, total=False):
     unique_while: Literal["unfinished", "waiting"]
     on_conflict: Literal["return", "replace", "raise", "refuse"]
     tags: Sequence[str]
-    meta: Mapping[str, str] | None
+    meta: Mapping[str, Any] | None
     owner: str | None
     run: str | None
     retry: Retry | int | str | None
@@ -98,8 +99,8 @@ def _tags(value: object) -> tuple[str, ...]:
 
 def _meta(value: object) -> dict[str, str]:
     if not isinstance(value, Mapping):
-        raise BadInput(f"meta={value!r} is not a dict of strings; write meta={{'name': 'value'}}")
-    return dict(value)
+        raise BadInput(f"meta={value!r} is not a dict; write meta={{'name': 'value'}}")
+    return encode_meta(value)
 
 
 def _choice(name: str, value: object, choices: tuple[str, ...]) -> object:

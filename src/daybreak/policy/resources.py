@@ -125,7 +125,7 @@ def parse_settings(name: str, before: ResourceSettings, **given: Any) -> Resourc
             case "burst":
                 changes[what] = _whole(name, what, value, least=1)
             case "rate":
-                changes["every"] = parse_rate(value, name)
+                changes["every"] = parse_rate(value, f"resource {name!r}")
             case "breaker":
                 changes[what] = _breaker(name, value)
             case _:
@@ -147,19 +147,17 @@ def _whole(name: str, what: str, value: object, *, least: int) -> int | None:
     return value
 
 
-def parse_rate(rate: object, name: str) -> timedelta | None:
-    """The time between two starts at this rate: "10/s" is 100 ms."""
+def parse_rate(rate: object, who: str) -> timedelta | None:
+    """The time between two starts at this rate: "10/s" is 100 ms. `who` begins the error."""
     if rate == "none":
         return None
     found = _RATE.fullmatch(rate) if isinstance(rate, str) else None
     if found is None:
-        raise BadInput(f"resource {name!r}: rate={rate!r}; write a number per time, such as '10/s' or '100/min'")
+        raise BadInput(f"{who}: rate={rate!r}; write a number per time, such as '10/s' or '100/min'")
     number, times, unit = float(found[1]), int(found[2] or 1), _UNITS[found[3]]
     every = unit * times / number if number and times else ZERO
     if not timedelta(microseconds=1) <= every <= MAX_DURATION:
-        raise BadInput(
-            f"resource {name!r}: rate={rate!r} is out of range; it is from one in 100 years to one per microsecond"
-        )
+        raise BadInput(f"{who}: rate={rate!r} is out of range; it is from one in 100 years to one per microsecond")
     return every
 
 

@@ -33,7 +33,7 @@ class Admission(Struct, frozen=True, kw_only=True):
     priority: int
     owner: str | None = None
     tags: tuple[str, ...] = ()
-    meta: Mapping[str, str] = {}
+    meta: Mapping[str, Any] = {}
     resource: object = None
     said: frozenset[str] = frozenset()
 
@@ -96,5 +96,5 @@ def _texts(rule: str, what: str, value: object) -> tuple[str, ...]:
 
 
 def _check_meta(rule: str, value: object) -> None:
-    if not isinstance(value, Mapping) or not all(isinstance(one, str) for pair in value.items() for one in pair):
-        raise BadInput(f"rule {rule!r} sets meta={value!r}: write a dict of strings")
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise BadInput(f"rule {rule!r} sets meta={value!r}: write a dict with strings as keys")

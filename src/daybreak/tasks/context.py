@@ -86,7 +86,7 @@ class Context:
         max_attempts: int = 1,
         fence: int = 0,
         tags: tuple[str, ...] = (),
-        meta: Mapping[str, str] | None = None,
+        meta: Mapping[str, Any] | None = None,
         owner: str | None = None,
         run: str | None = None,
         checkpoint: bytes | None = None,
@@ -102,7 +102,7 @@ class Context:
         self.max_attempts = max_attempts
         self.fence = fence
         self.tags = tags
-        self.meta = dict(meta) if meta else {}
+        self.meta: dict[str, Any] = dict(meta) if meta else {}
         self.owner = owner
         self.run = run
         self.shared = shared or SimpleNamespace()

@@ -55,6 +55,22 @@ class FinishedJobForgetsItsWorker(MemoryStore):
         return Page([replace(job, worker=None) if job.is_final else job for job in page.jobs], page.cursor)
 
 
+class UpdatedWhenItWasSubmitted(MemoryStore):
+    async def find(self, query):
+        page = await super().find(query)
+        return Page([replace(job, updated_at=job.created_at) for job in page.jobs], page.cursor)
+
+
+class ProgressIsAnUpdate(MemoryStore):
+    async def extend(self, beats, *, now=None):
+        answers = await super().extend(beats, now=now)
+        for beat in beats:
+            entry = self._ledger.jobs[beat.seq]
+            if beat.progress is not None:
+                entry.history[-1] = replace(entry.history[-1], at=now)
+        return answers
+
+
 class ReaperIsTheLastWorker(MemoryStore):
     """Who changed a finished job last is taken for its worker."""
 

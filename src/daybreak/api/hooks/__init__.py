@@ -11,16 +11,16 @@ import inspect
 import logging
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 import msgspec
 
 from daybreak.api.hooks.hook_thread import CLOSE_TIMEOUT, MAX_WAITING_CALLS, HookThread, call_and_log
-from daybreak.api.hooks.registry import Hook, is_same, parse_kinds
+from daybreak.api.hooks.registry import Hook, is_same, parse_kinds, parse_words
 from daybreak.core import events
 from daybreak.core.errors import BadInput
 from daybreak.core.events import Event
-from daybreak.core.model import JobSpec, Lease, State
+from daybreak.core.model import Job, JobSpec, Lease, State
 from daybreak.core.units import moment
 from daybreak.policy.admit import check_name
 from daybreak.system.ports import World
@@ -32,6 +32,14 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _log = logging.getLogger("daybreak.hooks")
+
+
+class ChangedFields(TypedDict, total=False):
+    """The values that a change gave to a job, for its event."""
+
+    state: State
+    priority: int
+    note: str
 
 
 class Hooks:
@@ -55,12 +63,27 @@ class Hooks:
             if durable:
                 self._add_durable(hook)
             else:
-                merged = _merge_kinds(self._hooks, hook)
-                self._hooks = [*(old for old in self._hooks if not is_same(old, hook)), merged]
-                self._kinds = frozenset().union(*(hook.kinds for hook in self._hooks))
+                self._add_immediate(hook)
             return function
 
         return register
+
+    def on_queue(self, queue: str, *words: str) -> Callable[[F], F]:
+        """Register a function to be called with every event of a queue that these words stand for: added, updated,
+        removed; `*` is all of them."""
+        wanted = parse_words(words)
+
+        def register(function: F) -> F:
+            name = str(getattr(function, "__name__", type(function).__name__))
+            self._add_immediate(Hook(function, wanted, name, queue))
+            return function
+
+        return register
+
+    def _add_immediate(self, hook: Hook) -> None:
+        merged = _merge_kinds(self._hooks, hook)
+        self._hooks = [*(old for old in self._hooks if not is_same(old, hook)), merged]
+        self._kinds = frozenset().union(*(hook.kinds for hook in self._hooks))
 
     def _add_durable(self, hook: Hook) -> None:
         check_name("hook", hook.name)
@@ -115,9 +138,25 @@ class Hooks:
         if event.kind in self._kinds:
             self._notify(msgspec.structs.replace(event, task=lease.spec.task, queue=lease.spec.queue))
 
+    def wants(self, kind: str) -> bool:
+        """Whether an immediate hook is registered for this kind of event."""
+        return kind in self._kinds
+
+    def changed(self, kind: str, job: Job, *, by: str, **fields: Unpack[ChangedFields]) -> None:
+        """Report a change that this process made to a job. `job` is the job as it was before."""
+        if kind not in self._kinds:
+            return
+        spec, now = job.spec, moment(self.world.wall())
+        self._notify(
+            Event(
+                n=0, kind=kind, job=job.id, at=now, by=by, task=spec.task, queue=spec.queue, run=spec.run,
+                owner=spec.owner, **fields,
+            )
+        )  # fmt: skip
+
     def _notify(self, event: Event) -> None:
         for hook in self._hooks:
-            if event.kind not in hook.kinds:
+            if event.kind not in hook.kinds or hook.queue not in (None, event.queue):
                 continue
             if self.inline:
                 self.call_inline(hook, event)
@@ -172,5 +211,6 @@ class Hooks:
 
 def _merge_kinds(registered: Iterable[Hook], hook: Hook) -> Hook:
     """A function with two decorators is called for the kinds of both."""
-    kinds = (old.kinds for old in registered if old.function is hook.function and old.name == hook.name)
+    same = [old for old in registered if old.function is hook.function and old[2:] == hook[2:]]
+    kinds = (old.kinds for old in same)
     return hook._replace(kinds=hook.kinds.union(*kinds))

@@ -13,16 +13,24 @@ ANY: Final = "*"
 # The events that the process which causes them reports itself; all others are only in the store's feed.
 IMMEDIATE_KINDS: Final = frozenset({
     "submitted", "started", "progress", "retrying", "released", "completed", "failed", "cancelled", "suspended",
+    "resumed", "reprioritised", "retried", "removed",
 })  # fmt: skip
+# What happens to an item, in the words of a queue.
+QUEUE_WORDS: Final = {
+    "added": frozenset({"submitted"}),
+    "updated": IMMEDIATE_KINDS - {"submitted", "removed"},
+    "removed": frozenset({"removed"}),
+}
 HISTORY_ONLY_KINDS: Final = frozenset({"folded"})  # only in a job's history, never in the feed
 
 
 class Hook(NamedTuple):
-    """A function and the kinds of events that it is called for."""
+    """A function and the kinds of events that it is called for; with `queue`, only for jobs of this queue."""
 
     function: Callable[[Event], Any]
     kinds: frozenset[str]
     name: str
+    queue: str | None = None
 
 
 def parse_kinds(kinds: tuple[str, ...], *, durable: bool) -> frozenset[str]:
@@ -39,6 +47,18 @@ def parse_kinds(kinds: tuple[str, ...], *, durable: bool) -> frozenset[str]:
     if ANY in kinds:
         return available
     return frozenset(kinds)
+
+
+def parse_words(words: tuple[str, ...]) -> frozenset[str]:
+    """The kinds of events named by the arguments of `@queue.on(...)`, checked."""
+    if not words:
+        raise BadInput(f"@queue.on() needs what the hook is for: {', '.join(QUEUE_WORDS)}, or '*' for all")
+    kinds: frozenset[str] = frozenset()
+    for word in words:
+        if word != ANY and word not in QUEUE_WORDS:
+            raise BadInput(f"@queue.on({word!r}): write {', '.join(QUEUE_WORDS)}, or '*' for all")
+        kinds |= IMMEDIATE_KINDS if word == ANY else QUEUE_WORDS[word]
+    return kinds
 
 
 def _unknown_kind(kind: str, available: frozenset[str]) -> BadInput:
@@ -58,7 +78,7 @@ def _unknown_kind(kind: str, available: frozenset[str]) -> BadInput:
 
 def is_same(one: Hook, other: Hook) -> bool:
     """Whether both are the same hook, defined again: by a notebook cell that was run again, or a reloaded module."""
-    if one.name != other.name:
+    if one.name != other.name or one.queue != other.queue:
         return False
     if one.function is other.function:
         return True

@@ -5,29 +5,33 @@ guarantees are those of jobs.
 |---|---|
 | `items` | the items of a queue as values |
 | `leases` | the handle of a taken item |
+| `bulk_changes` | retries or deletes many items |
 | `consumer` | claims items, sends their heartbeats and reports their outcomes |"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from daybreak.api.hooks import Hooks
+from daybreak.api.job_release import release_job
 from daybreak.api.portal import Portal, blocking
+from daybreak.api.queues.bulk_changes import clear, clearable_states, retry_failed
 from daybreak.api.queues.consumer import consumer_of
-from daybreak.api.queues.items import TASK, VERSION, Item, QueueCounts, encoded, item_of
+from daybreak.api.queues.items import TASK, VERSION, Item, QueueCounts, attempts_of, encoded, item_of
 from daybreak.api.queues.leases import LeaseHandle
 from daybreak.api.store_sessions import Sessions, on_store_loop
-from daybreak.client.client import Client
+from daybreak.client.client import Client, filter_of
 from daybreak.core.errors import BadInput, JobNotFound, QueueFull, WrongState
 from daybreak.core.model import UNFINISHED, Job, JobSpec, QueueSettings, State
 from daybreak.core.units import Priority, bucket, duration, moment
 from daybreak.policy.admit import check_name
+from daybreak.policy.resources import parse_rate
 from daybreak.store.protocol import Position, Verdict, work_topic
 from daybreak.tasks.import_guard import refuse_during_import
 
@@ -35,6 +39,7 @@ __all__ = ["Item", "LeaseHandle", "QueueCounts", "QueueHandle"]
 
 POLL_EVERY: Final = timedelta(seconds=5)  # in case a wake-up is missed
 
+F = TypeVar("F", bound=Callable[..., Any])
 Items = list[Item]
 Leases = list[LeaseHandle]
 
@@ -75,16 +80,17 @@ class QueueHandle:
         priority: object = "normal",
         max_attempts: int | None = None,
         retry: object = None,
-        metadata: Mapping[str, str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
         delay: object = None,
     ) -> Item:
         """Add an item; it is accepted and durable when this returns. If an item with this id was added before, that
         item is returned as it is now, whatever the data. `retry` takes the same values as for tasks: attempts, delays
-        and their growth."""
+        and their growth. With `max_attempts=0` the first failure is final, as with 1. The values of `metadata` may be
+        anything that JSON has."""
         refuse_during_import("add")
         client = await self._sessions.client()
         if retry is None:
-            retry = max_attempts
+            retry = attempts_of(max_attempts)
         elif max_attempts is not None:
             raise BadInput(
                 f"add(max_attempts={max_attempts!r}, retry={retry!r:.60}): both set the number of attempts; pass one"
@@ -219,30 +225,104 @@ class QueueHandle:
             raise JobNotFound(id)
         return job
 
+    @on_store_loop
+    async def ais_empty(self) -> bool:
+        """Whether no item is unfinished."""
+        counts = await (await self._sessions.client()).count(queue=self.name)
+        return not any(counts[state] for state in UNFINISHED)
+
+    is_empty = blocking(ais_empty)
+
+    def __iter__(self) -> Iterator[Item]:
+        """The unfinished items as they are now: first the queued ones in the order in which they will be taken, then
+        the others by priority and age."""
+        return iter(self._portal.run(self._snapshot()))
+
+    async def __aiter__(self) -> AsyncIterator[Item]:
+        for item in await self._snapshot():
+            yield item
+
+    @on_store_loop
+    async def _snapshot(self) -> Items:
+        client = await self._sessions.client()
+        # One listing, so that an item whose state changes meanwhile is neither missed nor listed twice.
+        jobs = [job async for job in client.find_all(queue=self.name, state=UNFINISHED)]
+        ranks: dict[str, int] = {}
+        if (await client.queue(self.name)).discipline != "fifo":
+            queued = client.find_all(queue=self.name, state=State.QUEUED)
+            ranks = {job.id: rank for rank, job in enumerate([job async for job in queued])}
+        jobs.sort(key=lambda job: (job.state is not State.QUEUED, ranks.get(job.id, len(ranks)), job.priority, job.seq))
+        return [item_of(job) for job in jobs]
+
+    # -- hooks ---------------------------------------------------------------------------------------------------------
+
+    def on(self, *words: str) -> Callable[[F], F]:
+        """Register a function that is called with the event when an item of this queue is `added`, `updated` or
+        `removed` by this process; `*` means all three."""
+        return self._hooks.on_queue(self.name, *words)
+
+    # -- change --------------------------------------------------------------------------------------------------------
+
+    @on_store_loop
+    async def arelease(self, id: str, *, charge: bool = False, note: str = "") -> None:  # noqa: A002
+        """Take a stuck item away from whoever took it, and return it to its place in the queue. What its holder reports
+        later has no effect; once the item is taken again, the holder gets LeaseLost. With `charge` the interrupted
+        attempt counts, without it does not. WrongState if the item is not taken."""
+        job = await self._find(id)
+        client = await self._sessions.client()
+        amendment = await release_job(client, id, charge=charge, note=note)
+        if amendment.verdict == "refused":
+            state = amendment.state.value if amendment.state else "gone"
+            raise WrongState(id, state, "only an item that somebody has taken can be released")
+        self._hooks.changed("released", job, by=client.by, state=amendment.state or State.QUEUED, note=note)
+
+    release = blocking(arelease)
+
+    @on_store_loop
+    async def aretry_failed(self, rate: str | None = None) -> int:
+        """Queue the failed items again, each with all its attempts, the most urgent and then the oldest first. Returns
+        how many. With a rate such as "5/min", one by one at this rate; the call ends after the last one."""
+        every = None if rate is None else parse_rate(rate, f"retry_failed of queue {self.name!r}")
+        sessions = self._sessions
+        return await retry_failed(await sessions.client(), self._hooks, sessions.world, self.name, every)
+
+    retry_failed = blocking(aretry_failed)
+
     # -- remove --------------------------------------------------------------------------------------------------------
 
     @on_store_loop
     async def aremove(self, id: str) -> None:  # noqa: A002
         """Delete a finished item. WrongState if it is not finished: cancel it first with `app.job(id).cancel()`."""
-        await self._find(id)
-        amendment = await (await self._sessions.client()).remove(id)
+        job = await self._find(id)
+        client = await self._sessions.client()
+        amendment = await client.remove(id)
         if amendment.verdict == "refused":
             state = amendment.state.value if amendment.state else "unfinished"
             raise WrongState(id, state, "only finished items can be removed; cancel it first with app.job(id).cancel()")
+        self._hooks.changed("removed", job, by=client.by)
 
     remove = blocking(aremove)
 
     @on_store_loop
+    async def aclear(self, state: object = None) -> int:
+        """Delete the items in one state or in several states; without a state, all but those that are taken. Returns
+        how many. An unfinished item is cancelled first; a taken one cannot be cleared."""
+        states = clearable_states(filter_of(state=state).states)
+        return await clear(await self._sessions.client(), self._hooks, self.name, states)
+
+    clear = blocking(aclear)
+
+    @on_store_loop
     async def aclear_completed(self) -> int:
         """Delete all completed items, and return how many."""
-        return await (await self._sessions.client()).amend_all("remove", queue=self.name, state=State.COMPLETED)
+        return await clear(await self._sessions.client(), self._hooks, self.name, frozenset({State.COMPLETED}))
 
     clear_completed = blocking(aclear_completed)
 
     @on_store_loop
     async def aclear_failed(self) -> int:
         """Delete all failed items, and return how many."""
-        return await (await self._sessions.client()).amend_all("remove", queue=self.name, state=State.FAILED)
+        return await clear(await self._sessions.client(), self._hooks, self.name, frozenset({State.FAILED}))
 
     clear_failed = blocking(aclear_failed)
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from daybreak import values
+from daybreak.core.metadata import decode_meta
 from daybreak.core.model import Job, Reason, State
 
 TASK: Final = "item"  # the task of items: workers never claim it, and take() claims nothing else
@@ -15,7 +16,8 @@ VERSION: Final = 1
 
 
 class Item(Struct, frozen=True, kw_only=True):
-    """An item of a queue at one instant. For a job of a task, `data` holds its arguments."""
+    """An item of a queue at one instant. For a job of a task, `data` holds its arguments. `updated_at` is the time of
+    its latest change: progress is none."""
 
     id: str
     data: Any
@@ -24,11 +26,12 @@ class Item(Struct, frozen=True, kw_only=True):
     priority: int
     attempt: int = 0
     max_attempts: int
-    metadata: dict[str, str] = {}
+    metadata: dict[str, Any] = {}
     result: Any = None
     error: str = ""
     note: str = ""
     created_at: datetime
+    updated_at: datetime
     run_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
@@ -46,6 +49,12 @@ class QueueCounts(Struct, frozen=True, kw_only=True):
     total: int
     success_rate: float | None
     oldest_wait: timedelta | None
+
+
+def attempts_of(max_attempts: object) -> object:
+    """The attempts of an item. None takes the default; 0 means "do not retry", so the item gets one attempt."""
+    is_zero = isinstance(max_attempts, int) and not isinstance(max_attempts, bool) and max_attempts == 0
+    return 1 if is_zero else max_attempts
 
 
 def encoded(data: object) -> bytes:
@@ -68,11 +77,12 @@ def item_of(job: Job) -> Item:
         priority=job.priority,
         attempt=job.attempt,
         max_attempts=spec.options.retry.attempts,
-        metadata=spec.meta,
+        metadata=decode_meta(spec.meta),
         result=None if job.result is None else values.decode(job.result),
         error=str(job.failure) if job.failure else "",
         note=job.note,
         created_at=job.created_at,
+        updated_at=job.updated_at,
         run_at=job.run_at,
         started_at=job.started_at,
         finished_at=job.finished_at,

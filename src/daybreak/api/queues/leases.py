@@ -18,6 +18,7 @@ from daybreak.api.queues.consumer import QueueConsumer
 from daybreak.api.queues.items import data_of
 from daybreak.api.store_sessions import Sessions, on_store_loop
 from daybreak.core.errors import LeaseLost, StoreError, Suspend, WrongState
+from daybreak.core.metadata import decode_meta
 from daybreak.core.model import Done, Failed, Failure, HandedBack, Lease, Outcome, Suspended
 from daybreak.core.units import clean, duration
 from daybreak.store.protocol import Extended
@@ -40,7 +41,7 @@ class LeaseHandle:
         self.attempt = lease.attempt
         self.max_attempts = lease.spec.options.retry.attempts
         self.priority = lease.priority
-        self.metadata = lease.spec.meta
+        self.metadata: dict[str, Any] = decode_meta(lease.spec.meta)
         self.fence = lease.fence
         self.cancelled = False
         self._sessions = sessions

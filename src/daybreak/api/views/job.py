@@ -10,6 +10,7 @@ from daybreak import values
 from daybreak.api.job_history import ran_for, waited_for
 from daybreak.api.views.scalars import instant
 from daybreak.core.events import Event
+from daybreak.core.metadata import decode_meta
 from daybreak.core.model import Job
 from daybreak.store.protocol import Amendment
 
@@ -38,12 +39,12 @@ def job_view(job: Job, history: Sequence[Event], now: datetime) -> dict[str, Any
         "owner": spec.owner,
         "key": spec.key,
         "tags": list(spec.tags),
-        "meta": dict(spec.meta),
+        "meta": decode_meta(spec.meta),
         "resources": [{"resource": need.resource, "slots": need.slots} for need in spec.options.resources],
         "worker": job.worker,
         "cached_from": None,
         "created_at": instant(job.created_at),
-        "updated_at": instant(history[-1].at if history else job.created_at),
+        "updated_at": instant(job.updated_at),
         "run_at": instant(job.run_at),
         "started_at": instant(job.started_at),
         "finished_at": instant(job.finished_at),

@@ -14,6 +14,7 @@ from typing import Any
 import click
 from msgspec.structs import replace as with_changes
 
+from daybreak.api.job_changes import amend_paced
 from daybreak.api.job_filter import find_all_jobs
 from daybreak.api.views.job import amendment_view
 from daybreak.cli import completions
@@ -24,7 +25,7 @@ from daybreak.cli.output import console, is_person, note, say, say_json
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
 from daybreak.client.client import Client, filter_of
-from daybreak.core.model import FINAL, UNFINISHED, WAITING, State
+from daybreak.core.model import FINAL, UNFINISHED, WAITING, Job, State
 from daybreak.core.text import any_of, counted, number, priority_name, safe
 from daybreak.policy.resources import parse_rate
 from daybreak.store.protocol import Action, Amend, Amendment
@@ -323,21 +324,22 @@ async def _amend_found(client: Client, change: Change, where: Where, ids: list[s
 
 
 async def _amend_paced(client: Client, change: Change, where: Where, ids: list[str]) -> Counter[str]:
-    """Change these jobs one by one, with a pause after each. If the command is interrupted, the others are unchanged:
-    the same command continues with them."""
+    """Change these jobs one by one, and print each."""
     assert change.every is not None
-    verdicts: Counter[str] = Counter()
-    for n, job_id in enumerate(ids):
-        if n:
-            await asyncio.sleep(change.every.total_seconds())
-        [job] = await client.store.get([job_id])
-        if job is None or job.state not in where.filter.states or not where.filter.is_within(job):
-            continue
-        [answer] = await _amended(client, change, (job_id,))
+
+    async def amend(job: Job) -> Amendment:
+        [answer] = await _amended(client, change, (job.id,))
         if _is_changed(answer):
-            verdicts[answer.verdict] += 1
             _say_answer(change, answer, dry_run=False)
-    return verdicts
+        return answer
+
+    def still_matches(job: Job) -> bool:
+        return job.state in where.filter.states and where.filter.is_within(job)
+
+    return await amend_paced(
+        client, amend, ids, every=change.every, still_matches=still_matches,
+        sleep=lambda pause: asyncio.sleep(pause.total_seconds()),
+    )  # fmt: skip
 
 
 @contextlib.contextmanager

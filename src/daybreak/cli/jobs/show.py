@@ -19,6 +19,7 @@ from daybreak.cli.session import session
 from daybreak.client.client import Client
 from daybreak.client.duration_stats import execution_of
 from daybreak.core.events import Event
+from daybreak.core.metadata import decode_meta, meta_text
 from daybreak.core.model import FINAL, Job, Need, Reason, State
 from daybreak.core.text import ago, clock, first_line, lasted, local, percent, priority_name, safe
 from daybreak.policy.timeouts import describe_limit, in_seconds, limit_for
@@ -102,7 +103,7 @@ async def _facts(client: Client, job: Job, history: list[Event], now: datetime) 
         ("key", safe(spec.key or "")),
         ("unique", safe(spec.unique or "")),
         ("tags", safe(", ".join(spec.tags))),
-        ("meta", safe(", ".join(f"{name}={value}" for name, value in spec.meta.items()))),
+        ("meta", safe(", ".join(f"{name}={meta_text(value)}" for name, value in decode_meta(spec.meta).items()))),
         ("arguments", _value(spec.args)),
         ("result", _value(job.result) if job.result is not None else ""),
         ("error", safe(str(job.failure), lines=True) if job.failure else ""),

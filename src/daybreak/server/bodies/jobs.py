@@ -56,7 +56,7 @@ class JobBody(Answer, frozen=True):
     owner: str | None
     key: str | None
     tags: list[str]
-    meta: dict[str, str]
+    meta: dict[str, Any]
     resources: list[NeedBody]
     worker: str | None
     cached_from: str | None

@@ -44,7 +44,7 @@ class SubmitBody(Request, frozen=True):
     timeout: Duration | None = None
     keep: Duration | None = None
     tags: Annotated[list[Name], Meta(max_length=TAGS_LIMIT)] = []
-    meta: dict[str, str] = {}
+    meta: dict[str, Any] = {}
     run: Name | None = None
     owner: Name | None = None
 

@@ -76,6 +76,7 @@ class Entry(Struct, eq=False, gc=False, kw_only=True):
             lost=self.lost,
             timeouts=self.timeouts,
             created_at=moment(self.created),
+            updated_at=self.history[-1].at,
             run_at=moment(self.due[1]) if self.due and self.state is State.SCHEDULED else None,
             expires_at=moment(self.expires) if self.expires is not None else None,
             started_at=moment(self.started) if self.started is not None else None,

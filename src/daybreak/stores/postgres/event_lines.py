@@ -119,6 +119,13 @@ def last_holder(history: str) -> str | None:
     return _decode_line(history[history.rfind("\n", 0, at) + 1 : len(history) if end < 0 else end]).by
 
 
+def last_time(history: str | None) -> datetime | None:
+    """The time of a job's latest event; None if none is stored. Decodes only the last line."""
+    if not history:
+        return None
+    return moment(_decode_line(history[history.rfind("\n") + 1 :]).at)
+
+
 def joined(history: str | None, line: str) -> str:
     return line if history is None else f"{history}\n{line}"
 

@@ -266,6 +266,7 @@ class Row:
             lost=carry.lost,
             timeouts=carry.timeouts,
             created_at=moment(self.created),
+            updated_at=event_lines.last_time(self.history) or moment(self.created),
             run_at=self.due_at,
             expires_at=_moment(self.expires),
             started_at=_moment(self.started),

@@ -135,6 +135,17 @@ def last_holder(packed: bytes) -> str | None:
     return None if found is None else found.decode()
 
 
+def last_time(packed: bytes) -> datetime | None:
+    """The time of the latest event in a packed history; None if it is empty."""
+    at, last = 0, -1
+    while at < len(packed):
+        last = at
+        _, at = read_short(packed, at + EVENT.size)
+        (size,) = _LONG.unpack_from(packed, at)
+        at += 4 + size
+    return None if last < 0 else moment(int(EVENT.unpack_from(packed, last)[5]))
+
+
 def unpack_row(row: bytes) -> list[Event]:
     """The events of one row of the feed."""
     at, events = ROW.size, []

@@ -16,7 +16,15 @@ from daybreak.core.model import DEFAULT_OPTIONS, FINAL, Failure, Job, JobSpec, L
 from daybreak.core.resource_gauge import RETRY_CAUSE_PREFIX
 from daybreak.core.units import EPOCH, micros, moment, span
 from daybreak.stores.redis import codes
-from daybreak.stores.redis.event_codec import SHORT, last_holder, moment_or_none, read_short, unfold, unpack_event
+from daybreak.stores.redis.event_codec import (
+    SHORT,
+    last_holder,
+    last_time,
+    moment_or_none,
+    read_short,
+    unfold,
+    unpack_event,
+)
 
 COMPRESS_ABOVE: Final = 4096
 _CREATED: Final = struct.Struct("<d")
@@ -185,6 +193,7 @@ class StoredJob:
             lost=lost,
             timeouts=timeouts,
             created_at=moment(int(self.created)),
+            updated_at=last_time(self._history) or moment(int(self.created)),
             run_at=moment(int(y)) if state is State.SCHEDULED else None,
             expires_at=None if expires is None else moment(int(expires)),
             started_at=moment_or_none(started),

@@ -16,6 +16,7 @@ from daybreak.core.events import (
     decode_lines,
     encode,
     last_holder_in,
+    last_time_in,
     shorten_history,
     submitted,
 )
@@ -231,6 +232,7 @@ class Row:
             lost=carry.lost,
             timeouts=carry.timeouts,
             created_at=moment(self.created),
+            updated_at=last_time_in(self.history) or moment(self.created),
             run_at=moment(self.due) if self.due is not None and self.state is State.SCHEDULED else None,
             expires_at=_moment(self.expires),
             started_at=_moment(carry.started),

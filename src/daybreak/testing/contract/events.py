@@ -50,6 +50,22 @@ class Events:
             numbers = [event.n for event in await store.history(job.id)]
             assert numbers == list(range(1, job.revision + 1))
 
+    async def test_a_job_was_updated_when_its_latest_event_happened(self, store: Store) -> None:
+        await live(store)
+        jobs = await jobs_of(store)
+        assert len({job.updated_at for job in jobs}) > 1
+        for job in jobs:
+            assert job.updated_at == (await store.history(job.id))[-1].at, job.id
+            assert job == await get_job(store, job.id)
+
+    async def test_progress_is_no_update(self, store: Store) -> None:
+        job = await accept(store)
+        lease = await claim_one(store, now=NOON + SECOND)
+        await beat(store, lease, progress=0.5, now=NOON + 2 * SECOND)
+        assert (await get_job(store, job)).updated_at == NOON + SECOND
+        await settle(store, lease, now=NOON + 3 * SECOND)
+        assert (await get_job(store, job)).updated_at == NOON + 3 * SECOND
+
     async def test_every_kind_of_event_is_a_known_one(self, store: Store) -> None:
         await live(store)
         kinds = {event.kind for event in (await follow(store))[0]}

@@ -473,6 +473,7 @@ class Player:
                 assert history == []
                 continue
             assert fold(history) == folded(job)
+            assert job.updated_at == history[-1].at
             assert (job.finished_at is not None) == (job.state in FINAL)
             was_held = any(event.kind == "started" for event in history)
             assert (job.worker is not None) == (job.state is State.RUNNING or (job.is_final and was_held))

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from daybreak import values
 from daybreak.core.errors import BadArguments, DaybreakError, Permanent, StoreError, Suspend, TooLarge
+from daybreak.core.metadata import decode_meta
 from daybreak.core.model import Failure
 from daybreak.core.units import clean
 from daybreak.tasks.context import MAX_STORED_BYTES, Context, TaskReporter, current
@@ -66,7 +67,7 @@ class Runner:
             max_attempts=work.max_attempts,
             fence=work.fence,
             tags=work.tags,
-            meta=work.meta,
+            meta=decode_meta(work.meta or {}),
             owner=work.owner,
             run=work.run,
             checkpoint=work.checkpoint,
