@@ -192,7 +192,9 @@ async def test_each_job_of_a_batch_is_accepted_or_refused_by_itself(app, admin):
 
 async def test_the_body_of_a_job_equals_what_the_command_line_prints(app, admin, jobs, tmp_path):
     ids = [
-        await jobs.complete(encode({"when": timedelta(seconds=3), "nan": float("nan")}), tags=["t"], meta={"a": "b", "n": [1]}),
+        await jobs.complete(
+            encode({"when": timedelta(seconds=3), "nan": float("nan")}), tags=["t"], meta={"a": "b", "n": [1]}
+        ),
         await jobs.fail("no", owner="ann", key="k"),
         await jobs.submit(delay="1h", args={"to": "ann"}),
         await jobs.run(priority=1),
