@@ -39,6 +39,7 @@ if __name__ == "__main__":
     with app.worker(processes=2):
         run.wait(timeout="5m")
     app.queue("reports").pause()
+    app.queue("default").set(max_running=4)
     for n in range(12):
         simulate.using(queue="reports", priority="high" if n % 3 == 0 else "normal").submit(10.0 + n, 0.5)
     simulate.using(delay="2h").submit(12.0, 0.5)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 
 import pytest
 
+from daybreak.api.job_history import Attempt
 from daybreak.client.job_logs import log_kind, part_name
-from daybreak.core.model import Failed, Failure, Put
+from daybreak.core.model import Done, Failed, Failure, Put
+from daybreak.server.dashboard.drawing import attempt_bars, sparkline
 from daybreak.server.dashboard.runs import HeatQuery, heat_map
 from daybreak.server.live_feed import EventFilter, LiveFeed
 
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
 PAGES = ["/", "/jobs", "/runs", "/failures", "/queues", "/resources", "/locks", "/workers", "/audit", "/submit"]
 CORPUS = [
     "<script>alert(1)</script>",
@@ -28,7 +33,8 @@ TAGS = {
     "html", "head", "meta", "title", "link", "script", "body", "a", "header", "img", "nav", "div", "button", "span",
     "main", "h1", "h2", "section", "ul", "li", "b", "p", "pre", "code", "table", "thead", "tbody", "tr", "th", "td",
     "progress", "form", "label", "input", "select", "option", "datalist", "small", "time", "dialog", "details",
-    "summary", "article", "ol", "dl", "dt", "dd", "br", "figure", "figcaption", "output",
+    "summary", "article", "ol", "dl", "dt", "dd", "br", "figure", "figcaption", "output", "svg", "rect",
+    "polyline",
 }  # fmt: skip
 
 
@@ -125,6 +131,54 @@ async def test_jobs_are_found_by_the_text_of_their_arguments(app, admin):
     assert "61 jobs were searched" in page
     assert (await admin.get("/jobs", params={"text": "user"})).text.count('class="id"') == 50
     assert "No job matches" in (await admin.get("/jobs", params={"text": "nobody"})).text
+
+
+async def test_a_job_is_found_by_its_id_or_a_part_of_it(app, admin, connect, make_token):
+    client = await app.client()
+    wanted = await client.submit("mail", queue="mail")
+    other = await client.submit("mail", queue="other")
+    for text in (wanted, wanted[-6:], wanted[:30].upper()):
+        page = (await admin.get("/jobs", params={"text": text, "queue": "mail"})).text
+        assert f"/jobs/{wanted}" in page, text
+        assert f"/jobs/{other}" not in page
+    limited = await connect(await make_token("ann", "read", queues=("mail",)))
+    assert "No job matches" in (await limited.get("/jobs", params={"text": other, "queue": "mail"})).text
+
+
+async def test_the_form_is_filled_with_the_arguments_of_a_job(app, admin, connect, make_token):
+    client = await app.client()
+    args = {"to": 'a"b<c>', "count": 3}
+    job = await client.submit("mail", args, queue="mail")
+    page = (await admin.get("/submit", params={"like": job})).text
+    check(page)
+    assert f'href="/jobs/{job}"' in page
+    assert (await admin.get("/submit", params={"like": "nobody"})).status_code == 404
+
+
+async def test_the_page_of_a_queue_draws_the_last_hour_and_a_job_its_attempts(app, admin, jobs):
+    job = await jobs.end(Done(b"1", ran=1.0))
+    page = (await admin.get(f"/jobs/{job}")).text
+    assert '<rect class="completed"' in page
+    check(page)
+    check((await admin.get("/queues")).text)
+
+
+def test_bars_cover_the_time_from_submission_to_the_end():
+    def attempt(n, start, end):
+        return Attempt(n=n, worker="w", started_at=NOON + start * SECOND, ended_at=end and NOON + end * SECOND)
+
+    first, second = attempt_bars([attempt(1, 20, 40), attempt(2, 50, None)], NOON, NOON + 100 * SECOND)
+    assert (first.wait_from, first.wait, first.run_from, first.run) == (0, 20, 20, 20)
+    assert (second.wait_from, second.wait, second.run_from, second.run) == (40, 10, 50, 50)
+    assert attempt_bars([], NOON, NOON) == []
+    [instant] = attempt_bars([attempt(1, 0, 0)], NOON, NOON)
+    assert instant.run_from + instant.run <= 100
+
+
+def test_a_sparkline_has_its_highest_value_at_the_top():
+    assert sparkline([0, 2, 4]) == "0.0,19.0 50.0,10.0 100.0,1.0"
+    assert sparkline([0, 0]) == ""
+    assert sparkline([]) == ""
 
 
 async def test_a_bulk_action_names_exactly_what_the_page_counted(app, admin):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from daybreak.api.job_changes import CHANGES
@@ -19,6 +21,7 @@ from daybreak.core.units import Priority, moment
 from daybreak.server.bodies.failures import FailureQuery
 from daybreak.server.bodies.job_changes import FilterBody
 from daybreak.server.bodies.jobs import JobQuery
+from daybreak.server.dashboard.drawing import attempt_bars
 from daybreak.server.dashboard.renderer import query_text, render
 from daybreak.server.dashboard.search import Found, search_jobs
 from daybreak.server.routes.jobs import filter_for, found_job
@@ -78,6 +81,7 @@ async def show_job_page(call: Call[None, None]) -> Any:
     history = await client.history(job.id)
     why = explain(await read_situation(client, job.id))
     now = moment(client.wall())
+    tried = attempts(history)
     return render(
         call,
         "job.html",
@@ -87,7 +91,9 @@ async def show_job_page(call: Call[None, None]) -> Any:
         arguments=plain_value(job.spec.args),
         result=None if job.result is None else plain_value(job.result),
         history=history,
-        attempts=attempts(history),
+        attempts=tried,
+        bars=attempt_bars(tried, job.created_at, now),
+        can_repeat=any(task.name == job.spec.task for task in call.server.app.program),
         why=why,
         actions=actions_for(job),
         output=log_text(await client.logs(job.id)),
@@ -119,9 +125,19 @@ async def show_failures_page(call: Call[FailurePageQuery, None]) -> Any:
     return render(call, "failures.html", page="failures", found=found, query=call.query)
 
 
-@routes.get("/submit", may("submit"), answer=str, answer_type="text/html", summary="The form that submits a job")
-async def show_submit(call: Call[None, None]) -> Any:
+class SubmitQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """`like` is a job whose arguments fill the form."""
+
+    like: str | None = None
+
+
+@routes.get(
+    "/submit", may("submit"), query=SubmitQuery, answer=str, answer_type="text/html", refuses=(404,),
+    summary="The form that submits a job",
+)  # fmt: skip
+async def show_submit(call: Call[SubmitQuery, None]) -> Any:
     """One form for each task of the app, made of the parameters of its function."""
+    like = await _found_like(call, call.query.like)
     tasks = [
         {
             "name": definition.name,
@@ -133,4 +149,30 @@ async def show_submit(call: Call[None, None]) -> Any:
         if call.caller.may_use(definition.queue)
     ]
     priorities = [level.name.lower() for level in Priority]
-    return render(call, "submit.html", page="jobs", tasks=tasks, priorities=priorities)
+    return render(
+        call,
+        "submit.html",
+        page="jobs",
+        tasks=tasks,
+        priorities=priorities,
+        like=like,
+        filled={} if like is None else _form_values(plain_value(like.spec.args)),
+    )
+
+
+async def _found_like(call: Call[Any, Any], job: str | None) -> Job | None:
+    if job is None:
+        return None
+    found = await (await call.client()).get(job)
+    call.check_queue(found.spec.queue)
+    return found
+
+
+def _form_values(arguments: object) -> dict[str, str]:
+    """The arguments as a person would type them: text as it is, everything else as JSON."""
+    if not isinstance(arguments, dict):
+        return {}
+    return {
+        str(name): value if isinstance(value, str) else json.dumps(value, default=str)
+        for name, value in arguments.items()
+    }

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, Final
 
 from daybreak.api.locks.lock_job import all_waiters
 from daybreak.api.oldest import oldest_per_queue
 from daybreak.api.queue_info import read_queues
 from daybreak.api.resources import all_resources
+from daybreak.api.trends import trends_of
 from daybreak.api.worker_info import read_workers
 from daybreak.core.model import State
 from daybreak.core.units import moment
 from daybreak.policy.resources import LOCK_PREFIX
 from daybreak.server.audit import read_audit
 from daybreak.server.bodies.audit import AuditQuery
+from daybreak.server.dashboard.drawing import sparkline
 from daybreak.server.dashboard.renderer import query_text, render
 from daybreak.server.routing import Call, Routes, may
 
@@ -21,15 +24,21 @@ routes = Routes("dashboard", prefix="")
 _READ: Final = may("read", needs_all_queues=True)
 _ADMIN: Final = may("admin", needs_all_queues=True)
 HTML: Final = "text/html"
+LAST_HOUR: Final = timedelta(hours=1)
 
 
 @routes.get("/queues", _READ, answer=str, answer_type=HTML, summary="Queues")
 async def show_queues_page(call: Call[None, None]) -> Any:
-    """Depth, running jobs and settings of every queue, with buttons that change them."""
+    """Depth, running jobs, the last hour and the settings of every queue, with buttons that change them."""
     client = await call.client()
     queues = await read_queues(client)
     oldest = await oldest_per_queue(client)
-    return render(call, "queues.html", page="queues", queues=queues, oldest=oldest, states=list(State))
+    trends = await trends_of(client, LAST_HOUR, by="queue", resolution="minute")
+    lines = {group.name: sparkline([point.completed for point in group.points]) for group in trends.groups}
+    completed = {group.name: group.figures.completed for group in trends.groups}
+    return render(
+        call, "queues.html", page="queues", queues=queues, oldest=oldest, lines=lines, completed=completed
+    )  # fmt: skip
 
 
 @routes.get("/resources", _READ, answer=str, answer_type=HTML, summary="Resources and breakers")
