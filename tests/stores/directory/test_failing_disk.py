@@ -1,0 +1,161 @@
+"""The n-th step on the disk fails, for every n of every transition. Either all of an operation happened or nothing."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from faulty_disks import ErrorDisk, Killed, KilledDisk, PowerCutDisk, copied
+from transitions import Story, shown
+
+from daybreak.core.errors import OutcomeUnknown, StoreError, StoreFull
+from daybreak.stores.directory import DirectoryStore
+from daybreak.stores.directory.open_folder import forget
+
+IN_MEMORY = "/dev/shm"  # noqa: S108 - a directory of its own is made in it
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder in memory if possible: hundreds of stores are opened in it."""
+    if not os.access(IN_MEMORY, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY, prefix="daybreak-") as path:
+        yield Path(path)
+
+
+def die(store: DirectoryStore) -> None:
+    """What the death of the process does to its store."""
+    folder = store._folder
+    if folder is not None:
+        forget(folder)
+        folder.abandon()
+
+
+async def read(folder: Path):
+    async with DirectoryStore(folder) as store:
+        return await shown(store)
+
+
+async def before_and_after(place: Path):
+    """Each operation, with the folder before it and what the store shows before and after it."""
+    story, folder = Story(), place / "story"
+    for number, step in enumerate(story.steps()):
+        start = copied(folder, place / f"before-{number}") if number else place / "before-0"
+        start.mkdir(exist_ok=True)
+        before = await read(start)
+        async with DirectoryStore(folder) as store:
+            await step(store)
+            after = await shown(store)
+        assert await read(folder) == after, f"{step.__name__}: a restart changes nothing"
+        yield step, start, before, after
+
+
+async def play_kills(place: Path, make_disk) -> list[str]:
+    """Play every operation, once for each of its steps. Returns the steps at which it was killed."""
+    trials: list[str] = []
+    async for step, start, before, after in before_and_after(place):
+        for fail_at in itertools.count(1):
+            folder = copied(start, place / "trial")
+            store = DirectoryStore(folder, disk=(disk := make_disk(folder)))
+            await store.open()
+            disk.arm(fail_at)
+            answered = False
+            try:
+                await step(store)
+                answered = True
+                await store.close()
+            except Killed:
+                die(store)
+            if not disk.failed:
+                break
+            trials.append(disk.failed)
+            if isinstance(disk, PowerCutDisk):
+                disk.cut()
+                if step.__name__ == "beat":  # the holder of a lease does not survive the cut, so heartbeats need not
+                    answered = False
+            found = await read(folder)
+            said = f"{step.__name__}, killed at step {fail_at} ({disk.failed})"
+            assert found == after or (not answered and found == before), said
+    return trials
+
+
+async def test_a_kill_at_any_step_leaves_all_of_an_operation_or_nothing(place):
+    trials = await play_kills(place, lambda _: KilledDisk())
+    assert len(trials) > 150
+    assert {"open", "write", "sync", "rename", "unlink"} <= set(trials)
+
+
+async def test_a_power_cut_at_any_step_leaves_all_of_an_operation_or_nothing(place):
+    assert len(await play_kills(place, PowerCutDisk)) > 150
+
+
+@pytest.mark.parametrize(
+    ("code", "lasting"), [(errno.EIO, False), (errno.ENOSPC, True)], ids=["fails once", "stays full"]
+)
+async def test_an_error_at_any_step_never_leaves_memory_and_disk_apart(place, code, lasting):
+    trials = 0
+    async for step, start, before, after in before_and_after(place):
+        for fail_at in itertools.count(1):
+            folder = copied(start, place / "trial")
+            store = DirectoryStore(folder, disk=(disk := ErrorDisk(code, lasting=lasting)))
+            await store.open()
+            disk.arm(fail_at)
+            said = f"{step.__name__}, error at step {fail_at}"
+            try:
+                await step(store)
+                expected = [after]
+            except OutcomeUnknown:
+                expected = [before, after]
+            except StoreFull:
+                expected = [before]
+            except StoreError:
+                expected = [before] if code != errno.ENOSPC else []
+            failed = disk.failed
+            disk.arm(0)
+            in_memory = await shown(store)
+            assert in_memory in expected, said
+            if expected == [before]:
+                await step(store)
+                in_memory = await shown(store)
+                assert in_memory == after, f"{said}, then repeated"
+            await store.close()
+            assert await read(folder) == in_memory, said
+            if not failed:
+                break
+            trials += 1
+    assert trials > 80
+
+
+@pytest.mark.parametrize("at", ["open", "close"])
+async def test_a_kill_while_the_store_opens_or_closes_changes_nothing(place, at):
+    folder, story = place / "story", Story()
+    store = await DirectoryStore(folder).open()
+    for step in story.steps()[:12]:
+        await step(store)
+    expected = await shown(store)
+    if at == "open":
+        die(store)  # the journal holds everything
+    else:
+        await store.close()
+    for fail_at in itertools.count(1):
+        trial = copied(folder, place / "trial")
+        disk = KilledDisk()
+        store = DirectoryStore(trial, disk=disk)
+        try:
+            if at == "open":
+                disk.arm(fail_at)
+            await store.open()
+            disk.arm(fail_at)
+            await store.close()
+        except Killed:
+            die(store)
+        assert await read(trial) == expected, f"{at}, killed at step {fail_at}"
+        if not disk.failed:
+            break
+    assert fail_at > 5
