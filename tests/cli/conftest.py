@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -166,3 +167,16 @@ async def _leased(client: Client, task: str, args: dict[str, Any] | None, option
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
+
+
+class AwaitedPlace(Place):
+    """A place for tests that run on a loop themselves."""
+
+    def do(self, what: Callable[[Client], Awaitable[Any]]) -> Any:
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(super().do, what).result()
+
+
+@pytest.fixture
+def aplace(tmp_path: Path) -> AwaitedPlace:
+    return AwaitedPlace(tmp_path)

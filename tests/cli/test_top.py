@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import select
 import signal
+import subprocess
 import sys
 import time
 from datetime import UTC, datetime, timedelta
@@ -127,3 +130,125 @@ def test_it_ends_when_its_terminal_is_closed(place):
             os.waitpid(pid, 0)
             pytest.fail("top went on without a terminal")
         time.sleep(0.05)
+
+
+class Terminal:
+    """`daybreak top` in a pseudo-terminal of 80x24 characters."""
+
+    def __init__(self, place, *program: str, **environment: str) -> None:
+        import fcntl
+        import pty
+        import struct
+        import termios
+
+        self.shown = ""
+        self.master, self.slave = pty.openpty()
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.before = termios.tcgetattr(self.slave)
+        self.process = subprocess.Popen(
+            [sys.executable, *(program or ("-m", "daybreak.cli", "top"))], cwd=place.folder, start_new_session=True,
+            stdin=self.slave, stdout=self.slave, stderr=self.slave, env={**os.environ, "TERM": "vt100", **environment},
+        )  # fmt: skip
+
+    def until(self, text: str) -> None:
+        deadline = time.monotonic() + 60
+        while text not in self.shown:
+            assert time.monotonic() < deadline, self.shown
+            if select.select([self.master], [], [], 0.1)[0]:
+                self.shown += os.read(self.master, 10_000).decode("utf-8", "replace")
+
+    def press(self, key: str) -> None:
+        os.write(self.master, key.encode())
+
+    def end(self) -> int:
+        """The exit code. The terminal must be as it was before."""
+        import termios
+
+        deadline = time.monotonic() + 60
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, self.shown
+            self.read()
+        self.read()
+        assert termios.tcgetattr(self.slave) == self.before
+        return self.process.returncode
+
+    def read(self) -> None:
+        while select.select([self.master], [], [], 0.1)[0]:
+            self.shown += os.read(self.master, 10_000).decode("utf-8", "replace")
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+        os.close(self.slave)
+
+
+@pytest.fixture
+def terminal(place):
+    opened: list[Terminal] = []
+
+    def start(*program: str, **environment: str) -> Terminal:
+        opened.append(Terminal(place, *program, **environment))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        each.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
+@pytest.mark.parametrize("ending", ["q", "\x03", "SIGTERM", "SIGHUP"])
+def test_in_a_real_terminal_it_shows_a_job_and_leaves_the_terminal_as_it_was(place, terminal, ending):
+    job = place.submit("send_mail")
+    screen = terminal()
+    screen.until(job[-8:])
+    if ending.startswith("SIG"):
+        screen.process.send_signal(getattr(signal, ending))
+    else:
+        screen.press(ending)
+    assert screen.end() == 0, screen.shown
+    assert screen.shown.rindex("\x1b[?1049l") > screen.shown.rindex("\x1b[?1049h"), "the screen before it is back"
+    assert screen.shown.rindex("\x1b[?25h") > screen.shown.rindex("\x1b[?25l"), "the cursor is back"
+    assert "Traceback" not in screen.shown
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
+def test_without_colours_no_colour_is_sent(place, terminal):
+    place.fail("smtp refused")
+    screen = terminal(NO_COLOR="1")
+    screen.until("failed 1")
+    screen.press("q")
+    assert screen.end() == 0
+    colours = re.findall(r"\x1b\[(?:[\d;]*;)?(?:3[0-8]|4[0-8]|9\d|10[0-7])[\d;]*m", screen.shown)
+    assert colours == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
+def test_without_textual_it_only_shows_and_names_the_extra(place, terminal):
+    place.submit("send_mail")
+    without = (
+        "import sys; sys.modules['textual'] = None; sys.argv[1:] = ['top']; import daybreak.cli.root as r; r.main()"
+    )
+    screen = terminal("-c", without)
+    screen.until("pip install 'daybreak[top]'")
+    assert "1 waiting" in screen.shown
+    screen.press("q")
+    assert screen.end() == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
+@pytest.mark.parametrize("environment", [{"TERM": "dumb"}])
+def test_a_dumb_terminal_gets_one_view(place, terminal, environment):
+    place.submit("send_mail")
+    screen = terminal(**environment)
+    screen.until("1 waiting")
+    assert screen.end() == 0
+    assert "\x1b[?1049h" not in screen.shown
+
+
+def test_help_does_not_import_textual():
+    code = (
+        "import sys, daybreak.cli.root, daybreak.cli.top; sys.exit('textual' in sys.modules or 'rich' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import click
@@ -50,17 +51,24 @@ async def _why(client: Client, job_id: str, *, as_json: bool) -> int:
         say_json(why_view(why))
         return 0
     say(f"{safe(job.spec.task)}  {why.job}  {why.state.value}")
-    for cause in why.causes:
-        say()
-        say(_sentence(safe(cause.text)))
-        if cause.holders:
-            say(f"  in the way: {', '.join(safe(holder) for holder in cause.holders)}")
-        if cause.command:
-            say(f"  {session().command(*cause.command)}")
-    if (expected := _expected(why)) is not None:
-        say()
-        say(expected)
+    for line in why_lines(why, session().command):
+        say(line)
     return 0
+
+
+def why_lines(why: Why, command: Callable[..., str]) -> list[str]:
+    """The causes, who is in the way, the commands that remove the causes, and the expected start. `command` writes a
+    command line for the store in use."""
+    lines = []
+    for cause in why.causes:
+        lines += ["", _sentence(safe(cause.text))]
+        if cause.holders:
+            lines.append(f"  in the way: {', '.join(safe(holder) for holder in cause.holders)}")
+        if cause.command:
+            lines.append(f"  {command(*cause.command)}")
+    if (expected := _expected(why)) is not None:
+        lines += ["", expected]
+    return lines
 
 
 def _sentence(text: str) -> str:

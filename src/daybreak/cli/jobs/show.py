@@ -61,7 +61,7 @@ async def _show(client: Client, job_id: str, *, with_history: bool, as_json: boo
         say_json(data)
         return 0
     heading(f"{job.spec.task}  {job.id}")
-    say_pairs(await _facts(client, job, history, now))
+    say_pairs(await facts(client, job, history, now))
     _say_attempts(history)
     _say_traceback(job)
     _say_history(history)
@@ -70,7 +70,8 @@ async def _show(client: Client, job_id: str, *, with_history: bool, as_json: boo
     return 0
 
 
-async def _facts(client: Client, job: Job, history: list[Event], now: datetime) -> list[tuple[str, str]]:
+async def facts(client: Client, job: Job, history: list[Event], now: datetime) -> list[tuple[str, str]]:
+    """What there is to know about a job, as names and values for people. A value that does not apply is empty."""
     spec = job.spec
     retry = spec.options.retry
     ran = ran_for(job, history, now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -54,6 +54,16 @@ async def take_snapshot(client: Client) -> Snapshot:
     )
 
 
+class Counts(Protocol):
+    """The jobs by state at one instant."""
+
+    @property
+    def at(self) -> datetime: ...
+
+    @property
+    def states(self) -> Counter[State]: ...
+
+
 class Rates:
     """Jobs per second over the last ten seconds, from counts: reading every event of a busy store would cost too much.
     Jobs that are removed meanwhile make a rate lower, but never negative."""
@@ -61,7 +71,7 @@ class Rates:
     def __init__(self) -> None:
         self._totals: deque[tuple[datetime, Counter[str]]] = deque()
 
-    def add(self, snapshot: Snapshot) -> None:
+    def add(self, snapshot: Counts) -> None:
         states = snapshot.states
         totals = Counter({
             "submitted": states.total(),
