@@ -20,6 +20,7 @@ from daybreak.api.stuck_waits import watch_wait
 from daybreak.api.why import Why, explain, read_situation
 from daybreak.client.client import Client
 from daybreak.client.job_logs import JobLogs
+from daybreak.client.job_stacks import JobStack
 from daybreak.core.errors import BadInput, ResultTimeout, StoreError
 from daybreak.core.events import Event
 from daybreak.core.model import Job, State
@@ -161,6 +162,14 @@ class JobHandle(Generic[R]):
         return await client.logs(self.id, attempt=attempt, after=after)
 
     logs = blocking(alogs)
+
+    @on_store_loop
+    async def astack(self) -> JobStack:
+        """Return where the running job is now: its Python stack, without local variables, and the memory of its
+        process, as its worker answers within 5 s. Raises WrongState if the job is not running."""
+        return await (await self._sessions.client()).stack(self.id)
+
+    stack = blocking(astack)
 
     @on_store_loop
     async def awhy(self) -> Why:

@@ -37,6 +37,8 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     done: int = 0
     failed: int = 0
     stopping: bool = False
+    memory: int | None = None
+    children: tuple[tuple[int, int | None], ...] = ()
     exports_metrics: bool = False
 
     def state(self, now: datetime) -> str:
@@ -45,6 +47,13 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
         if is_recent:
             return "stopping" if self.stopping else "live"
         return "stopped" if self.stopping else "gone"
+
+    @property
+    def total_memory(self) -> int | None:
+        """Bytes of memory of the worker and its children; None where that is unknown."""
+        if self.memory is None:
+            return None
+        return self.memory + sum(memory or 0 for _, memory in self.children)
 
     def is_live(self, now: datetime) -> bool:
         """Whether the worker has updated its record within three leases."""

@@ -14,6 +14,7 @@ from daybreak.cli.root import store_options
 from daybreak.cli.session import session
 from daybreak.client.client import Client
 from daybreak.core.text import ago, counted, number, roughly, safe
+from daybreak.core.units import bytes_text
 
 
 @click.command("workers", short_help="List workers and whether they are live.")
@@ -46,7 +47,8 @@ async def _list(client: Client, *, live: bool, as_json: bool) -> int:
         [
             Column("WORKER"), Column("STATE"), Column("HOST", drop=2), Column("PID", right=True), Column("APP", drop=1),
             Column("QUEUES", gives=True), Column("TASKS", right=True), Column("RUNNING", right=True),
-            Column("DONE", right=True), Column("FAILED", right=True), Column("UP", drop=3), Column("SEEN"),
+            Column("DONE", right=True), Column("FAILED", right=True), Column("MEMORY", right=True, drop=4),
+            Column("UP", drop=3), Column("SEEN"),
         ],
         [_row(worker, now) for worker in found],
     )  # fmt: skip
@@ -60,8 +62,14 @@ def _row(worker: WorkerInfo, now: datetime) -> list[str]:
     return [
         safe(worker.name or worker.id), worker.state(now), safe(worker.host), str(worker.pid or ""),
         safe(worker.app or ""), safe(", ".join(worker.queues)), number(len({task for task, _ in worker.tasks})),
-        number(worker.running), number(worker.done), number(worker.failed), up, ago(worker.seen_at, now),
+        number(worker.running), number(worker.done), number(worker.failed),
+        _memory(worker), up, ago(worker.seen_at, now),
     ]  # fmt: skip
+
+
+def _memory(worker: WorkerInfo) -> str:
+    memory = worker.total_memory
+    return "unknown" if memory is None else bytes_text(memory)
 
 
 def _summary(found: list[WorkerInfo], now: datetime) -> str:

@@ -15,6 +15,7 @@ from daybreak import telemetry, values
 from daybreak.client.coalescer import Coalescer
 from daybreak.client.duration_stats import DurationStats
 from daybreak.client.job_logs import JobLogs, delete_logs, read_logs
+from daybreak.client.job_stacks import JobStack, ask_for_stack
 from daybreak.core.errors import (
     BadInput,
     CursorExpired,
@@ -409,6 +410,11 @@ class Client:
     async def logs(self, job: str, *, attempt: int | None = None, after: str = "") -> JobLogs:
         """What a job has printed and logged."""
         return await self._call(read_logs(self.store, job, attempt=attempt, after=after))
+
+    async def stack(self, job: str) -> JobStack:
+        """Where a running job is now: its stack and its memory, as its worker answers. Raises WrongState if it is not
+        running."""
+        return await self._call(ask_for_stack(self.store, self._world, await self.get(job), lambda: self.get(job)))
 
     async def reprioritise(self, job: str, to: object) -> Amendment:
         """Change the priority of a waiting job. Within the new priority it is ordered by its original submit time."""

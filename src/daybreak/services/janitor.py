@@ -10,6 +10,7 @@ import msgspec
 from daybreak.client.client import Client
 from daybreak.client.duration_stats import forget_old
 from daybreak.client.job_logs import INDEX_PARTS, sweep_logs
+from daybreak.client.job_stacks import forget_stacks
 from daybreak.client.server_records import ANSWER_PARTS, forget_answers, forget_server_records
 from daybreak.client.trend_records import purge_trends
 from daybreak.client.waits import forget_waits
@@ -56,6 +57,7 @@ class Janitor:
             await self._remove_old_health(moment(self._world.wall()) - KEEP_HEALTH_FOR)
         await self._remove_some_answers()
         await self._sweep_some_logs()
+        await forget_stacks(self._store, moment(self._world.wall()))
         for record in await self._store.records("queue"):
             if not msgspec.json.decode(record.value, type=QueueSettings).ranked:
                 await self._client.rerank_queue(record.name)

@@ -439,6 +439,19 @@ def job_topic(job: str) -> str:
     return f"job:{job}"
 
 
+REQUEST_KIND: Final = "request"  # a record of this kind wakes the worker that it is for
+
+
+def request_name(worker: str, job: str) -> str:
+    """The name of the record by which someone asks a worker about a job that it holds."""
+    return f"{worker} {job}"
+
+
+def asked_worker(name: str) -> str:
+    """The worker that a request with this name is for."""
+    return name.rpartition(" ")[0]
+
+
 EVENTS_TOPIC: Final = "events"
 LATEST: Final = "latest"  # the event cursor after all events there are now
 

@@ -9,6 +9,7 @@ import functools
 import getpass
 import os
 import re
+import shlex
 import signal
 import socket
 import struct
@@ -258,6 +259,9 @@ def _do_nothing(number: int, frame: FrameType | None) -> None:
     """A handler in place of SIG_IGN."""
 
 
+MEMORY_IS_CHEAP: Final = sys.platform == "linux"  # elsewhere reading it starts a program, or is not possible
+
+
 def memory_of(pid: int) -> int | None:
     """The resident memory of a process in bytes; None if the system does not report it."""
     try:
@@ -337,6 +341,20 @@ class ProcessScan:
             with contextlib.suppress(OSError):
                 found += map(int, _read(f"{folder}/children").split())
         return found
+
+
+def processes_below(root: int, limit: int) -> list[tuple[int, str]]:
+    """The processes that a process and its descendants have started, the oldest first, each with its command line;
+    empty where the system does not report them."""
+    if not SEES_ACTIVITY:
+        return []
+    family = sorted(ProcessScan().family(root, {}), key=lambda process: process[1])
+    found = []
+    for pid in [pid for pid, _ in family if pid != root][:limit]:
+        with contextlib.suppress(OSError):  # it has just ended
+            parts = _read(f"/proc/{pid}/cmdline").rstrip("\0").split("\0")
+            found.append((pid, shlex.join(parts)))
+    return found
 
 
 def activity_of_thread(pid: int, thread: int) -> Activities:

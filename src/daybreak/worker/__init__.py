@@ -19,6 +19,7 @@ supervisor/              runs in the process that `daybreak worker` starts
     child                one child as the supervisor sees it: its leases, its speed, its messages
     heartbeats           extends leases, saves progress and checkpoints, receives requests to cancel or suspend
     job_logs             writes what jobs print and log to the store
+    stack_requests       answers requests for the current stack of a job
     time_limits          enforces the time limits of jobs, and finds children that have stopped working
     hang_detector        finds jobs without a sign of life, logs their stacks, ends them
     quarantine           runs jobs that were present at a crash alone

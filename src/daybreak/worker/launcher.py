@@ -12,13 +12,24 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import IO, Protocol, cast
+from typing import IO, NamedTuple, Protocol, cast
 
 from daybreak.system import platform
 from daybreak.tasks.registry import Program
 from daybreak.worker.child.stacks import stack_by_signal
 from daybreak.worker.slot_table import SlotTable, size_for
 from daybreak.worker.wire import Hello, frame
+
+
+class ChildUsage(NamedTuple):
+    """The process of a child, its resident memory, and the processes that it started: pid, command line and memory.
+
+    `shared`: the process runs more than this child."""
+
+    pid: int
+    memory: int | None
+    shared: bool = False
+    processes: list[tuple[int, str, int | None]] = []  # noqa: RUF012 - never changed
 
 
 class ChildHandle(Protocol):
@@ -31,6 +42,11 @@ class ChildHandle(Protocol):
     slot_table: SlotTable
     listener: int | None
 
+    @property
+    def pid(self) -> int | None:
+        """The process of the child; None if it is a thread."""
+        ...
+
     def end(self) -> bool:
         """End the child now. False if that is not possible: then it runs until its job ends."""
         ...
@@ -41,6 +57,14 @@ class ChildHandle(Protocol):
 
     def memory(self) -> int | None:
         """Bytes of memory that the child uses; None where that is unknown."""
+        ...
+
+    def usage(self, limit: int) -> ChildUsage:
+        """What the child uses now, with at most `limit` of the processes that it started. May read many files."""
+        ...
+
+    def is_stopped(self) -> bool:
+        """Whether someone has stopped the child with SIGSTOP."""
         ...
 
     def activity(
@@ -89,6 +113,10 @@ class ChildProcess:
             raise
         self.sock.sendall(frame(hello))  # does not block: Hello fits into the socket's buffer
 
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
     def end(self) -> bool:
         if not self._ended:  # once: later the pid may belong to another process
             self._ended = True
@@ -108,6 +136,15 @@ class ChildProcess:
 
     def memory(self) -> int | None:
         return platform.memory_of(self._process.pid)
+
+    def usage(self, limit: int) -> ChildUsage:
+        pid = self._process.pid
+        started = platform.processes_below(pid, limit)
+        processes = [(one, command, platform.memory_of(one)) for one, command in started]
+        return ChildUsage(pid, self.memory(), processes=processes)
+
+    def is_stopped(self) -> bool:
+        return platform.is_stopped(self._process.pid)
 
     def activity(
         self, scan: platform.ProcessScan, known: platform.Activities, *, thorough: bool
@@ -159,6 +196,10 @@ class ChildThread:
         with contextlib.suppress(OSError):
             serve(self._theirs, self.slot_table, program, hello, lambda: None)
 
+    @property
+    def pid(self) -> int | None:
+        return None
+
     def end(self) -> bool:
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
@@ -172,6 +213,12 @@ class ChildThread:
 
     def memory(self) -> int | None:
         return None
+
+    def usage(self, limit: int) -> ChildUsage:  # noqa: ARG002 - it is unknown which child started which process
+        return ChildUsage(os.getpid(), platform.memory_of(os.getpid()), shared=True)
+
+    def is_stopped(self) -> bool:
+        return False
 
     def activity(
         self, scan: platform.ProcessScan, known: platform.Activities, *, thorough: bool

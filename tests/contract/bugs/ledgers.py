@@ -612,6 +612,14 @@ class RevisionsStartAnew(Ledger):
         return super().put(put, now)
 
 
+class RequestIsNotTold(Ledger):
+    def put(self, put, now):
+        told = set(self.topics)
+        record = super().put(put, now)
+        self.topics = told
+        return record
+
+
 class RoomIsNotTold(Ledger):
     def _leave_lease(self, entry):
         told = set(self.topics)

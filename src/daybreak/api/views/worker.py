@@ -26,6 +26,8 @@ def worker_view(worker: WorkerInfo, now: datetime) -> dict[str, Any]:
         "running": worker.running,
         "done": worker.done,
         "failed": worker.failed,
+        "memory": worker.total_memory,
+        "children": [{"pid": pid, "memory": memory} for pid, memory in worker.children],
         "started_at": instant(worker.started_at),
         "seen_at": instant(worker.seen_at),
     }

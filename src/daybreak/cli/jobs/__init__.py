@@ -6,8 +6,9 @@ from daybreak.cli.jobs.logs import logs
 from daybreak.cli.jobs.release import release
 from daybreak.cli.jobs.result import result
 from daybreak.cli.jobs.show import show
+from daybreak.cli.jobs.stack import stack
 
-for subcommand in (show, result, logs, cancel, retry, start_now, release, suspend, resume, remove, priority):
+for subcommand in (show, result, logs, stack, cancel, retry, start_now, release, suspend, resume, remove, priority):
     command.add_command(subcommand)
 
 __all__ = ["command"]

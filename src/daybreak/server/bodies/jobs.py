@@ -153,6 +153,34 @@ class JobLogBody(Answer, frozen=True):
     next: str
 
 
+class ProcessBody(Answer, frozen=True):
+    """A process that a job has started. Only jobs that run commands show the whole command line."""
+
+    pid: int
+    command: str
+    memory: int | None
+
+
+class JobStackBody(Answer, frozen=True):
+    """Where a running job is now. `stack` is its Python stack, the innermost call last; if it could not be read it is
+    empty, and `note` says why. `pid` and `memory`, in bytes, are of the process that runs the job; `shared` says that
+    other jobs run in it too. `text` has all of it for people, with control characters as escapes."""
+
+    job: str
+    attempt: int
+    fence: int
+    stack: str
+    note: str
+    worker: str
+    host: str
+    pid: int | None
+    memory: int | None
+    shared: bool
+    processes: list[ProcessBody]
+    taken_at: str | None
+    text: str
+
+
 class CauseBody(Answer, frozen=True):
     """One thing that keeps a job from running. `holders` are the ids of the jobs, or of the workers, in the way.
     `command` is the command that removes the cause."""

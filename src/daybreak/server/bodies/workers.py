@@ -12,8 +12,15 @@ class TaskVersion(Answer, frozen=True):
     version: int
 
 
+class ChildBody(Answer, frozen=True):
+    """A process that runs jobs, and its resident memory in bytes."""
+
+    pid: int
+    memory: int | None
+
+
 class WorkerBody(Answer, frozen=True):
-    """A worker: the fields of `daybreak workers --json`."""
+    """A worker: the fields of `daybreak workers --json`. `memory` is that of the worker and its children."""
 
     id: str
     name: str
@@ -29,6 +36,8 @@ class WorkerBody(Answer, frozen=True):
     running: int
     done: int
     failed: int
+    memory: int | None
+    children: list[ChildBody]
     started_at: str | None
     seen_at: str | None
 

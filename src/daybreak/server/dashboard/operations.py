@@ -10,7 +10,8 @@ from daybreak.api.oldest import oldest_per_queue
 from daybreak.api.queue_info import read_queues
 from daybreak.api.resources import all_resources
 from daybreak.api.trends import trends_of
-from daybreak.api.worker_info import read_workers
+from daybreak.api.views.job_stack import memory_text
+from daybreak.api.worker_info import WorkerInfo, read_workers
 from daybreak.core.model import State
 from daybreak.core.units import moment
 from daybreak.policy.resources import LOCK_PREFIX
@@ -63,7 +64,13 @@ async def show_workers_page(call: Call[None, None]) -> Any:
     for job in (await client.find(state=State.RUNNING, limit=500)).jobs:
         running.setdefault(job.worker or "", []).append(job)
     workers = [(worker, worker.state(now), running.get(worker.id, [])) for worker in await read_workers(client)]
-    return render(call, "workers.html", page="workers", workers=workers)
+    return render(call, "workers.html", page="workers", workers=workers, worker_memory=_memory_of)
+
+
+def _memory_of(worker: WorkerInfo) -> str:
+    """The memory of each process of a worker, in one line."""
+    own = f"worker {memory_text(worker.memory)}"
+    return ", ".join([own, *(f"process {pid} {memory_text(memory)}" for pid, memory in worker.children)])
 
 
 @routes.get("/audit", _ADMIN, query=AuditQuery, answer=str, answer_type=HTML, summary="Who changed what")

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from litestar import Response
 
+from daybreak.api.views.job_stack import memory_text
 from daybreak.api.views.scalars import finite
 from daybreak.core.text import ago, counted, first_line, lasted, local, number, percent, priority_name, safe
 from daybreak.core.units import moment
@@ -57,7 +58,7 @@ def _environment() -> Environment:
     )
     environment.filters.update(
         text=_text, lines=_lines, as_json=_json, number=number, lasted=lasted, local=local, percent=percent,
-        priority_name=priority_name, first_line=first_line, part=lambda value: quote(str(value), safe=""),
+        priority_name=priority_name, first_line=first_line, memory=memory_text, part=lambda value: quote(str(value), safe=""),
     )  # fmt: skip
     environment.globals.update(counted=counted, navigation=NAVIGATION)
     return environment

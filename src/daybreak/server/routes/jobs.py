@@ -10,6 +10,7 @@ from daybreak.api.job_filter import find_jobs
 from daybreak.api.report import read_clusters
 from daybreak.api.views.job import event_view, job_view
 from daybreak.api.views.job_logs import logs_view
+from daybreak.api.views.job_stack import stack_view
 from daybreak.api.views.report import cluster_view
 from daybreak.api.views.why import summary_view, why_view
 from daybreak.api.why import explain, read_situation, summarise
@@ -27,6 +28,7 @@ from daybreak.server.bodies.jobs import (
     JobPage,
     JobQuery,
     JobResult,
+    JobStackBody,
     LogQuery,
     WhyBody,
     WhySummary,
@@ -190,6 +192,16 @@ async def show_logs(call: Call[LogQuery, None]) -> Any:
     second: ask again with `after`. The text is as the job printed it, control characters included."""
     client, job = await found_job(call)
     return logs_view(await client.logs(job.id, attempt=call.query.attempt, after=call.query.after or ""))
+
+
+@routes.get(
+    "/jobs/{id}/stack", may("read"), answer=JobStackBody, refuses=(409,), summary="The current stack of a running job"
+)  # fmt: skip
+async def show_stack(call: Call[None, None]) -> Any:
+    """Its worker is asked, on whichever machine it runs, and answers within 5 s; otherwise the note says that it did
+    not. Local variables are not shown."""
+    client, job = await found_job(call)
+    return stack_view(await client.stack(job.id))
 
 
 async def found_job(call: Call[Any, Any]) -> tuple[Client, Job]:

@@ -32,7 +32,7 @@ from daybreak.core.model import (
 from daybreak.core.rank import rank_of
 from daybreak.core.resource_gauge import RETRY_CAUSE_PREFIX, Gauge
 from daybreak.core.units import moment, span
-from daybreak.store.protocol import EVENTS_TOPIC, job_topic, work_topic
+from daybreak.store.protocol import EVENTS_TOPIC, REQUEST_KIND, asked_worker, job_topic, work_topic, worker_topic
 from daybreak.stores.memory.counts import Counts
 from daybreak.stores.memory.entry import QUEUED, RUNNING, Entry
 from daybreak.stores.memory.ready import Lane, Ready
@@ -117,6 +117,8 @@ class Book:
         elif put.kind == "health":
             self.gauge(put.name).spare(_decoded(put.value, Health, NO_HEALTH).spare_for, now.steady)
             self.freed.add(RETRY_CAUSE_PREFIX + put.name)
+        elif put.kind == REQUEST_KIND and put.value is not None:
+            self.topics.add(worker_topic(asked_worker(put.name)))
         return Record(kind=put.kind, name=put.name, value=put.value or b"", revision=self.revision)
 
     def settings(self, queue: str) -> QueueSettings:

@@ -21,7 +21,8 @@ from daybreak.core.model import (
     ResourceSettings,
 )
 from daybreak.core.units import span
-from daybreak.store.protocol import work_topic
+from daybreak.store import protocol
+from daybreak.store.protocol import REQUEST_KIND, asked_worker, work_topic, worker_topic
 from daybreak.stores.postgres import resource_queue
 from daybreak.stores.postgres.arrays import Texts
 from daybreak.stores.postgres.ledger import Ledger
@@ -38,8 +39,9 @@ T = TypeVar("T")
 
 
 def is_plain(put: Put) -> bool:
-    """Whether one statement is enough: no expected revision, no settings, no event."""
-    return put.kind not in SETTINGS_KINDS and put.expect is None and put.value is not None and not put.tells
+    """Whether one statement is enough: no expected revision, no settings, no event, nobody to wake."""
+    has_effect = put.kind in SETTINGS_KINDS or put.kind == REQUEST_KIND
+    return not has_effect and put.expect is None and put.value is not None and not put.tells
 
 
 def use_resources(puts: Sequence[Put]) -> bool:
@@ -84,6 +86,8 @@ def _put(ledger: Ledger, put: Put) -> Record | None:
             resource_queue.set_gate(ledger, put.name, _decoded(put, Gate) or NO_GATE)
         case "health":
             resource_queue.set_health(ledger, put.name, _decoded(put, Health) or NO_HEALTH)
+        case protocol.REQUEST_KIND if put.value is not None:
+            ledger.wake(worker_topic(asked_worker(put.name)))
     return Record(kind=put.kind, name=put.name, value=put.value or b"", revision=revision)
 
 

@@ -11,7 +11,7 @@ from daybreak.core import events
 from daybreak.core.errors import BadInput
 from daybreak.core.model import Gate, Health, Put, QueueSettings, Record, ResourceSettings
 from daybreak.core.resource_gauge import RETRY_CAUSE_PREFIX
-from daybreak.store.protocol import work_topic
+from daybreak.store.protocol import REQUEST_KIND, asked_worker, work_topic, worker_topic
 from daybreak.stores.sqlite import gauge_rows, job_moves
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.statements import sql
@@ -47,6 +47,8 @@ def _put(ledger: Ledger, put: Put) -> Record | None:
         case Health():
             gauge_rows.changed(ledger, put.name).spare(settings.spare_for, ledger.steady)
             ledger.freed.add(RETRY_CAUSE_PREFIX + put.name)
+    if put.kind == REQUEST_KIND and put.value is not None:
+        ledger.wake(worker_topic(asked_worker(put.name)))
     return Record(kind=put.kind, name=put.name, value=put.value or b"", revision=revision)
 
 

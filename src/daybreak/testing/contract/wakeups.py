@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from daybreak.core.model import HandedBack, Lost
-from daybreak.store.protocol import EVENTS_TOPIC, Store, job_topic, work_topic, worker_topic
+from msgspec.structs import replace
+
+from daybreak.core.model import HandedBack, Lost, Put
+from daybreak.store.protocol import EVENTS_TOPIC, REQUEST_KIND, Store, job_topic, request_name, work_topic, worker_topic
 from daybreak.testing.contract.builders import (
     HOUR,
     LEASE,
@@ -139,6 +141,13 @@ class Wakeups:
         await claim_jobs(store, 2, worker="w7")
         assert await wakes(store, worker_topic("w7"), lambda: amend(store, "cancel", first))
         assert await wakes(store, worker_topic("w7"), lambda: amend(store, "suspend", second))
+
+    async def test_a_request_record_wakes_the_worker_that_it_names(self, store: Store) -> None:
+        ask = Put(kind=REQUEST_KIND, name=request_name("worker 7", "0199"), value=b"{}")
+        assert await wakes(store, worker_topic("worker 7"), lambda: store.put([ask]))
+        assert [record.name for record in await store.records(REQUEST_KIND)] == ["worker 7 0199"]
+        await store.put([replace(ask, value=None)])
+        assert await store.records(REQUEST_KIND) == []
 
     async def test_events_wake_those_who_follow_them(self, store: Store) -> None:
         job = await accept(store)

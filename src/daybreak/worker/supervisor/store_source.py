@@ -22,10 +22,12 @@ from daybreak.services.runner import default_services, run
 from daybreak.store.protocol import OwnLoop, Store
 from daybreak.system.ports import Ids, World
 from daybreak.worker.supervisor import worker_record
+from daybreak.worker.supervisor.child import Child
 from daybreak.worker.supervisor.child_plan import ChildPlan
 from daybreak.worker.supervisor.idle_check import is_idle
 from daybreak.worker.supervisor.job_logs import JobLogs
 from daybreak.worker.supervisor.lease_source import LocalSource, Settled
+from daybreak.worker.supervisor.stack_requests import StackRequests
 from daybreak.worker.supervisor.worker_source import RunningWorker
 
 _log = logging.getLogger("daybreak.worker")
@@ -47,6 +49,7 @@ class StoreSource(LocalSource):
         self._durations = DurationStats(store, world)
         self._trends = TrendStats(store, world)
         self._worker: RunningWorker | None = None
+        self._stacks = StackRequests(store, world, worker, self._children)
         self._record = worker_record.record_of(plan, worker, queues, self._now(), app=app)
 
     def _now(self) -> datetime:
@@ -54,6 +57,9 @@ class StoreSource(LocalSource):
 
     def _leases(self) -> list[Lease]:
         return [] if self._worker is None else self._worker.leases()
+
+    def _children(self) -> list[Child]:
+        return [] if self._worker is None else self._worker.children()
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
@@ -89,6 +95,7 @@ class StoreSource(LocalSource):
             self._durations.run(),
             self._trends.run(),
             self.output.run(),
+            self._stacks.run(),
             self.run(),
             self._remove_dead_workers(),
             run(services, self._world),
@@ -98,6 +105,7 @@ class StoreSource(LocalSource):
         await self._durations.sync()
         await self._trends.merge()
         with contextlib.suppress(StoreError):
+            await self._stacks.forget_all()
             await self._store.put([Put(kind=worker_record.KIND, name=self.worker, value=None)])
 
     async def is_idle(self) -> bool:
@@ -136,7 +144,8 @@ class StoreSource(LocalSource):
             )
             was_skipped = record == self._record and not was_skipped
             if not was_skipped:
-                self._record = msgspec.structs.replace(record, seen_at=self._now())
+                memory, children = worker_record.memory_now(child.handle.pid for child in worker.children())
+                self._record = msgspec.structs.replace(record, seen_at=self._now(), memory=memory, children=children)
                 with contextlib.suppress(StoreError):  # the claim loop logs that the store is away
                     await self._store.put([self._record.put()])
             await self._world.sleep(self._lease_for)

@@ -17,6 +17,7 @@ from daybreak.system import patience
 from daybreak.system.ports import World
 from daybreak.telemetry import sdk
 from daybreak.telemetry.attempt_spans import AttemptSpans
+from daybreak.worker.supervisor.child import Child
 from daybreak.worker.supervisor.child_plan import ChildPlan
 from daybreak.worker.supervisor.children import ChildImportFailed
 from daybreak.worker.supervisor.claim_loop import POLL_INTERVAL, ClaimLoop
@@ -213,6 +214,9 @@ class Worker:
     def leases(self) -> list[Lease]:
         # Sort by fence: the heartbeats keep one lease per job, and of two leases of one job that must be the newer.
         return sorted((lease for pool in self._pools for lease in pool.leases()), key=lambda lease: lease.fence)
+
+    def children(self) -> list[Child]:
+        return [child for pool in self._pools for child in pool.children.holding]
 
     def _on_heartbeat(self, lease: Lease, reply: Extended) -> None:
         if not reply.held and any(pool.holds(lease) for pool in self._pools):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -13,6 +14,7 @@ from msgspec import Struct
 from daybreak.core.model import Put, Record
 from daybreak.core.units import moment
 from daybreak.store.protocol import Store
+from daybreak.system import platform
 from daybreak.system.ports import World
 from daybreak.tasks.registry import Program
 from daybreak.worker.supervisor.child_plan import ChildPlan
@@ -20,6 +22,7 @@ from daybreak.worker.supervisor.child_plan import ChildPlan
 KIND: Final = "worker"
 KEEP_DEAD_FOR: Final = timedelta(days=1)
 MAX_CODE_DIGESTS: Final = 200
+MAX_CHILDREN: Final = 64
 # Leases after which a worker whose record did not change counts as dead. A live worker writes it every second lease, at
 # least.
 MAX_SILENT_LEASES: Final = 5
@@ -30,7 +33,10 @@ class WorkerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `code` has the digest of each task's code, for at most `MAX_CODE_DIGESTS` tasks, because the record is written
     often. Tasks in `on_loop` take one of the `async_jobs` slots, all others one of the `processes`. Of several workers
-    with `exports_metrics`, the first exports the metrics of the store by OpenTelemetry."""
+    with `exports_metrics`, the first exports the metrics of the store by OpenTelemetry.
+
+    `memory` is the resident memory of the worker's own process in bytes, and `children` has the pid and the memory of
+    at most `MAX_CHILDREN` child processes. Both are of the latest write, and unknown where reading them is costly."""
 
     id: str
     name: str
@@ -50,6 +56,8 @@ class WorkerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     done: int = 0
     failed: int = 0
     stopping: bool = False
+    memory: int | None = None
+    children: tuple[tuple[int, int | None], ...] = ()
     exports_metrics: bool = False
 
     def is_live(self, now: datetime) -> bool:
@@ -82,6 +90,14 @@ def code_of(program: Program) -> dict[str, str]:
     """The digest of the code of each task: of the first tasks by name, so that all workers publish the same ones."""
     definitions = sorted(program, key=lambda definition: definition.name)[:MAX_CODE_DIGESTS]
     return {definition.name: definition.code for definition in definitions if definition.code}
+
+
+def memory_now(pids: Iterable[int | None]) -> tuple[int | None, tuple[tuple[int, int | None], ...]]:
+    """The memory of this process, and the pid and the memory of each child that is a process."""
+    if not platform.MEMORY_IS_CHEAP:
+        return None, ()
+    children = [pid for pid in pids if pid is not None][:MAX_CHILDREN]
+    return platform.memory_of(os.getpid()), tuple((pid, platform.memory_of(pid)) for pid in children)
 
 
 def read(record: Record) -> WorkerRecord:

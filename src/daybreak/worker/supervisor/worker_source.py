@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from daybreak.core.model import Lease
 from daybreak.telemetry.attempt_spans import AttemptSpans
+from daybreak.worker.supervisor.child import Child
 from daybreak.worker.supervisor.lease_source import Settled, Source
 
 
@@ -31,6 +32,10 @@ class RunningWorker(Protocol):
 
     def leases(self) -> list[Lease]:
         """The leases that are not settled, by fence."""
+        ...
+
+    def children(self) -> list[Child]:
+        """All children that may hold leases."""
         ...
 
 

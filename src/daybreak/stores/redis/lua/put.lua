@@ -20,8 +20,10 @@ function M.put(record)
     M.add_to_feed('', record.event:sub(1, 4) .. pack('<I4dd', 0, wall, NONE) .. record.event:sub(5))
   end
   M.hset(name, record.name, record.value ~= '' and pack('<d', revision) .. record.value)
-  -- No watch waits for the records by which workers show that they are alive, and for the logs of jobs.
-  if record.kind ~= 'worker' and record.kind:sub(1, 3) ~= 'log' then call('HSET', META, 'set', revision) end
+  -- No watch waits for the records by which workers show that they are alive, for the logs of jobs and their stacks.
+  if record.kind ~= 'worker' and record.kind ~= 'stack' and record.kind:sub(1, 3) ~= 'log' then
+    call('HSET', META, 'set', revision)
+  end
   if record.kind == 'queue' then
     M.hset('settings', record.name, record.settings ~= '' and record.settings)
     M.forget_settings(record.name)
@@ -32,6 +34,8 @@ function M.put(record)
     M.set_gate(record.name, record.settings)
   elseif record.kind == 'health' then
     M.set_health(record.name, record.settings)
+  elseif record.kind == 'request' and record.value ~= '' then
+    M.wake('worker:' .. (record.name:match('^(.*) ') or ''))
   end
   return text(revision)
 end
