@@ -47,7 +47,7 @@ def holds_the_interpreter() -> None:
         libc.pthread_mutex_lock(mutex)
 
 
-@app.task
+@app.task(retry=1)
 def starts_a_program(password: Secret[str]) -> None:
     """Its file name and the arguments of its program contain a secret."""
     program = ["sh", "-c", "sleep 600; true", password.reveal()]
