@@ -18,11 +18,11 @@ def waits(depth: int = 0) -> None:
 
 
 def stands_here(depth: int) -> None:
-    secret_local = "swordfish in a variable"
+    local = "a value that is shown to nobody"
     if depth:
         stands_here(depth - 1)
     time.sleep(600)
-    del secret_local
+    del local
 
 
 @app.task
@@ -36,7 +36,7 @@ async def stands_there() -> None:
 
 @app.task
 async def blocks() -> None:
-    time.sleep(600)
+    time.sleep(600)  # noqa: ASYNC251 - what it is about
 
 
 @app.task
@@ -52,12 +52,10 @@ def starts_a_program(password: Secret[str]) -> None:
     """Its file name and the arguments of its program contain a secret."""
     program = ["sh", "-c", "sleep 600; true", password.reveal()]
     code = compile("subprocess.run(program, check=True)", f"/{password.reveal()}.py", "exec")
-    exec(code, {"subprocess": subprocess, "program": program})
-
-
+    exec(code, {"subprocess": subprocess, "program": program})  # noqa: S102 - a made-up file name
 
 
 @app.task
 def stands_in_made_up_code() -> None:
     code = compile("time.sleep(600)", "\x1b[31m<script>alert(1)</script>", "exec")
-    exec(code, {"time": time})
+    exec(code, {"time": time})  # noqa: S102

@@ -163,6 +163,7 @@ def test_only_the_last_100_frames_are_told_and_no_local_variables(stage):
     [job] = started(tasks.waits.submit(150))
     found = until(lambda: stack if "time.sleep(600)" in (stack := job.stack()).text else None, "it stands there")
     assert "in waits" not in found.text  # it is 151 frames away
+    assert "shown to nobody" not in found.text
     assert "Previous line repeated" in found.text
     job.cancel()
 
@@ -254,7 +255,7 @@ async def test_an_answer_to_an_earlier_question_is_not_taken():
     await store.put([Put(kind=KIND, name="w", value=b"{}"), answer_put(old)])
 
     async def answer():
-        while not await store.records(REQUEST_KIND):
+        while not await store.records(REQUEST_KIND):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         await store.put([answer_put(msgspec.structs.replace(old, text="new", answer="2"))])
 
@@ -294,7 +295,8 @@ def test_a_stack_by_signal_is_turned_into_call_order():
     runner = str(Path(sys.modules["daybreak.worker.child.stacks"].__file__).with_name("runner.py"))
     text = (
         'Thread 0x01 (most recent call first):\n  File "/threading.py", line 1 in wait\n'
-        'Current thread 0x02 (most recent call first):\n  File "/a.py", line 7 in inner\n  File "/a.py", line 3 in outer\n'
+        "Current thread 0x02 (most recent call first):\n"
+        '  File "/a.py", line 7 in inner\n  File "/a.py", line 3 in outer\n'
         f'  File "{runner}", line 9 in run\n  File "<string>", line 1 in <module>\n'
     )
     assert in_call_order(text) == '  File "/a.py", line 3, in outer\n  File "/a.py", line 7, in inner\n'

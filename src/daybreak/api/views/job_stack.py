@@ -37,8 +37,10 @@ def stack_text(stack: JobStack) -> str:
     lines = []
     if stack.pid is not None:
         lines.append(_place(stack))
-    for process in stack.processes:
-        lines.append(f"started process {process.pid}: {safe(process.command)} ({memory_text(process.memory)})")
+    lines += [
+        f"started process {process.pid}: {safe(process.command)} ({memory_text(process.memory)})"
+        for process in stack.processes
+    ]
     if stack.note:
         lines.append(safe(stack.note))
     if stack.text:

@@ -58,7 +58,8 @@ def _environment() -> Environment:
     )
     environment.filters.update(
         text=_text, lines=_lines, as_json=_json, number=number, lasted=lasted, local=local, percent=percent,
-        priority_name=priority_name, first_line=first_line, memory=memory_text, part=lambda value: quote(str(value), safe=""),
+        priority_name=priority_name, first_line=first_line, memory=memory_text,
+        part=lambda value: quote(str(value), safe=""),
     )  # fmt: skip
     environment.globals.update(counted=counted, navigation=NAVIGATION)
     return environment

@@ -139,7 +139,7 @@ class StackRequests:
         held.stack = ""
         child.request_stack(held.lease)
         deadline = time.monotonic() + STACK_TIMEOUT
-        while not held.stack and time.monotonic() < deadline:  # noqa: ASYNC110 - a short while
+        while not held.stack and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
             if child.held.get(held.lease.seq) is not held:
                 return "", "it has just ended"
