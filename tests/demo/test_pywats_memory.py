@@ -275,6 +275,18 @@ def test_max_attempts_set_to_zero_makes_a_failure_final(queue):
     assert queue.get("a").is_failed
 
 
+def test_max_attempts_may_be_raised_later(queue):
+    queue.add({}, item_id="a", max_attempts=1)
+    item = queue.get_next()
+    item.max_attempts = 2
+    process(queue, item)
+    queue.update(item.mark_failed("once"))
+    assert (item.status, item.attempts, item.max_attempts) == (PENDING, 1, 2)
+    process(queue, queue.get_next())
+    queue.update(item.mark_failed("twice"))
+    assert (item.status, item.attempts) == (FAILED, 2)
+
+
 def test_retry_failed_brings_failed_items_back_to_the_queue(queue):
     queue.add({}, item_id="used up", max_attempts=1)
     queue.add({}, item_id="by hand")

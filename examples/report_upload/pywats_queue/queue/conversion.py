@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from daybreak.core.model import Job, State
 
@@ -27,19 +27,37 @@ def status_of(job: Job, held: Held | None) -> QueueItemStatus:
     return STATUS[job.state]
 
 
-def item_of(job: Job, held: Held | None, item_id: str, data: object, metadata: dict[str, Any]) -> QueueItem:
+class Content(NamedTuple):
+    """What an item holds beside its state."""
+
+    id: str
+    data: Any
+    metadata: dict[str, Any]
+    max_attempts: int
+
+
+def content_of(item: QueueItem) -> Content:
+    return Content(item.id, item.data, item.metadata, item.max_attempts)
+
+
+def stored_attempts(job: Job) -> int:
+    """The attempts that the item was added with."""
+    return 0 if NO_RETRIES in job.spec.tags else job.spec.options.retry.attempts
+
+
+def item_of(job: Job, held: Held | None, content: Content) -> QueueItem:
     is_reserved = held is not None and not held.is_marked
     item = QueueItem(
-        id=item_id,
-        data=data,
+        id=content.id,
+        data=content.data,
         priority=job.priority,
         status=status_of(job, held),
         created_at=job.created_at,
-        updated_at=max(filter(None, (job.created_at, job.started_at, job.finished_at))),
+        updated_at=job.updated_at,
         attempts=job.attempt - 1 if is_reserved else job.attempt,
-        max_attempts=0 if NO_RETRIES in job.spec.tags else job.spec.options.retry.attempts,
+        max_attempts=content.max_attempts,
         last_error=_last_error(job),
-        metadata=metadata,
+        metadata=content.metadata,
     )
     item.origin = Origin(job.fence, job.revision)
     return item

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from daybreak.core.errors import StoreCorrupt, StoreError
 from daybreak.core.model import (
     UNFINISHED,
     HandedBack,
@@ -44,7 +45,7 @@ from daybreak.store.protocol import (
     Verdict,
 )
 
-from .errors import ItemTakenError, QueueError
+from .errors import ItemTakenError, QueueCorruptedError, QueueCriticalError, QueueError
 
 T = TypeVar("T")
 
@@ -78,6 +79,10 @@ class ItemStore:
                 work.send(None)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
+            except StoreCorrupt as error:
+                raise QueueCorruptedError(str(error)) from error
+            except StoreError as error:
+                raise QueueCriticalError(str(error)) from error
             work.close()
             raise QueueError(
                 f"the {self.store.traits.name} store waits for something; a queue needs one that never does"
@@ -127,6 +132,11 @@ class ItemStore:
         for tally in self.call(self.store.count(Filter(queue=QUEUE))):
             counts[tally.state] += tally.n
         return counts
+
+    def completed_ever(self) -> int:
+        """How many items were completed since the store was created."""
+        totals = self.call(self.store.totals(QUEUE))
+        return sum(total.n for total in totals if total.what.startswith("completed"))
 
     def set_capacity(self, capacity: int | None) -> None:
         """Limit the unfinished items."""

@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -13,14 +14,15 @@ from daybreak.core.model import UNFINISHED, Job, State
 from daybreak.store.protocol import Verdict
 from daybreak.stores.memory import MemoryStore
 
-from .conversion import STATES, item_of, refresh
+from .conversion import STATES, Content, content_of, item_of, refresh
 from .errors import DuplicateItemError, ItemNotFoundError, QueueFullError
 from .hooks import QueueHooks
 from .interface import BaseQueue
 from .item_store import ItemStore
 from .items import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, QueueItem, QueueItemStatus, checked_attempts
+from .passes import Processor, run_pass
 from .stats import QueueStats
-from .transitions import hand_back, move
+from .transitions import fail, hand_back, move
 from .waiters import Waiters
 
 MARK_WITHIN: Final = timedelta(minutes=30)  # an item that get_next() gave and nobody marked goes back after this time
@@ -47,7 +49,7 @@ class MemoryQueue(BaseQueue):
         self._open()
 
     def _open(self) -> None:
-        self._payloads: dict[str, tuple[Any, dict[str, Any]]] = {}
+        self._contents: dict[str, Content] = {}
         self._use(ItemStore(MemoryStore()))
 
     def _use(self, store: ItemStore) -> None:
@@ -72,20 +74,18 @@ class MemoryQueue(BaseQueue):
             self._job_id(item.id), b"{}", priority=item.priority, max_attempts=item.max_attempts, meta={}
         )
         if verdict is Verdict.NEW:
-            self._payloads[item.id] = (item.data, item.metadata)
+            self._contents[item.id] = content_of(item)
         return verdict
 
-    def _content(self, job: Job) -> tuple[str, Any, dict[str, Any]]:
-        """The id, the data and the metadata of an item."""
-        data, metadata = self._payloads.get(job.id, (None, {}))
-        return job.id, data, metadata
+    def _content(self, job: Job) -> Content:
+        return self._contents[job.id]
 
     def _forget(self, job: Job) -> None:
-        self._payloads.pop(job.id, None)
+        self._contents.pop(job.id, None)
 
-    def _keep(self, item: QueueItem) -> None:
-        """Keep data and metadata that the caller changed."""
-        self._payloads[item.id] = (item.data, item.metadata)
+    def _keep(self, item: QueueItem, job: Job) -> None:
+        """Keep what the caller changed of the content."""
+        self._contents[job.id] = content_of(item)
 
     # -- add and take --------------------------------------------------------------------------------------------------
 
@@ -156,20 +156,35 @@ class MemoryQueue(BaseQueue):
         with self._lock:
             job = self._require(item.id)
             move(self._store, job, item)
-            fresh = self._require(item.id, gone=job)
-            self._keep(item)
-            copy = self._item(fresh)
-            refresh(item, copy)
-            live = self._live.get(item.id)
-            if live is not None and live is not item:
-                refresh(live, copy)
-            self._after_update(fresh)
+            self._follow(job, item)
         if item.is_pending:
             self._waiters.wake()
         self._hooks.updated(item)
 
-    def _after_update(self, job: Job) -> None:
-        """For queues that do not keep completed items."""
+    def _follow(self, job: Job, item: QueueItem) -> None:
+        """After a change of an item: bring up to date what stands for it here."""
+        fresh = self._store.job(job.id)
+        if fresh is None:  # completed, and such items are not kept
+            self._forget(job)
+            copy = replace(item)
+        else:
+            self._keep(item, fresh)
+            copy = self._item(fresh)
+        for one in {id(one): one for one in (item, self._live.get(item.id, item))}.values():
+            refresh(one, copy)
+
+    def fail(self, item: QueueItem, error: object) -> None:
+        """End the processing of an item as FAILED, though it may have attempts left: `retry_failed` or the next
+        `process_pending` tries it again."""
+        with self._lock:
+            job = self._require(item.id)
+            fail(self._store, job, item.mark_failed(error))
+            self._follow(job, item)
+        self._hooks.updated(item)
+
+    def process_pending(self, processor: Processor, include_failed: bool = True) -> dict[str, int]:
+        """Give each pending item to the processor, once. Returns the counts of `success`, `failed` and `skipped`."""
+        return run_pass(self, processor, include_failed=include_failed)
 
     def remove(self, item_id: str) -> bool:
         """Delete an item, also one that is being processed. False if there is none with this id."""
@@ -256,7 +271,7 @@ class MemoryQueue(BaseQueue):
     @property
     def size(self) -> int:
         """How many items there are, in any status."""
-        return self.stats.total
+        return sum(self._store.counts().values())
 
     @property
     def is_empty(self) -> bool:
@@ -325,14 +340,14 @@ class MemoryQueue(BaseQueue):
     def _find(self, item_id: str) -> Job | None:
         return self._store.job(self._job_id(item_id))
 
-    def _require(self, item_id: str, gone: Job | None = None) -> Job:
-        job = self._find(item_id) or gone
+    def _require(self, item_id: str) -> Job:
+        job = self._find(item_id)
         if job is None:
             raise ItemNotFoundError(f"the queue has no item {item_id!r}: it was removed, or never added")
         return job
 
     def _item(self, job: Job) -> QueueItem:
-        return item_of(job, self._store.held.get(job.id), *self._content(job))
+        return item_of(job, self._store.held.get(job.id), self._content(job))
 
     def _all(self, states: frozenset[State]) -> list[QueueItem]:
         with self._lock:

@@ -16,7 +16,7 @@ def move(store: ItemStore, job: Job, item: QueueItem) -> None:
     held = store.held.get(job.id)
     if job.state is State.RUNNING and held is None:
         raise ItemTakenError(f"item {item.id} is being processed by another program. Nothing was changed")
-    _refuse_old_copy(job, item, held)
+    refuse_old_copy(job, item)
     match item.status:
         case QueueItemStatus.PENDING:
             _to_pending(store, job, item, held)
@@ -39,11 +39,11 @@ def hand_back(store: ItemStore, held: Held) -> None:
     store.end(held, HandedBack(charged=held.is_marked, unused=not held.is_marked))
 
 
-def _refuse_old_copy(job: Job, item: QueueItem, held: Held | None) -> None:
+def refuse_old_copy(job: Job, item: QueueItem) -> None:
     """Refuse a copy that was read before somebody else took the item. Only an explicit reset is taken from any copy."""
     if item.origin is None or item.origin.fence == job.fence or item.is_reset:
         return
-    if held is None and item.status is not QueueItemStatus.COMPLETED and job.state in WAITING:
+    if job.state in WAITING and item.status in (QueueItemStatus.PENDING, QueueItemStatus.PROCESSING):
         return  # it came back meanwhile: whoever wants it may have it
     raise ItemTakenError(
         f"item {item.id} was taken by somebody else since this copy of it was read (it is {job.state.value} now). "
@@ -91,10 +91,22 @@ def _to_failed(store: ItemStore, job: Job, item: QueueItem, held: Held | None) -
     message = clean(item.last_error or "")
     if held is not None and held.is_marked:
         has_more = held.lease.attempt < item.max_attempts
-        store.end(held, Failed(Failure(message=message, verdict="transient" if has_more else "permanent")))
+        failed = Failed(Failure(message=message, verdict="transient" if has_more else "permanent"))
+        state = store.end(held, failed)
+        if has_more and state is State.FAILED:  # the caller has raised max_attempts since the item was added
+            store.requeue_failed(job, held.lease.attempt)
     else:
         failed = Failed(Failure(message=message, verdict="permanent"))
         store.end(held or _take(store, job, item), failed, attempts=item.attempts)
+
+
+def fail(store: ItemStore, job: Job, item: QueueItem) -> None:
+    """End the processing of an item as failed, whether or not it has attempts left."""
+    refuse_old_copy(job, item)
+    held = store.held.get(job.id)
+    if held is None or not held.is_marked:
+        raise ItemTakenError(f"item {item.id} is not being processed (it is {job.state.value}). Nothing was changed")
+    store.end(held, Failed(Failure(message=clean(item.last_error or ""), verdict="permanent")))
 
 
 def _begin(store: ItemStore, job: Job, item: QueueItem) -> None:

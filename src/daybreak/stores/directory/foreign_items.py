@@ -6,9 +6,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
+from daybreak.core.errors import BadInput
 from daybreak.core.events import Event
+from daybreak.core.metadata import encode_meta
 from daybreak.core.model import FINAL, Failure, JobSpec, Options, Reason, Retry, State
 from daybreak.core.rank import Rank
 from daybreak.core.units import Priority, clean, micros, moment
@@ -84,11 +84,13 @@ def _instant(value: object, otherwise: int) -> int:
 
 
 def _texts(custom: object) -> dict[str, str]:
-    """Metadata as texts: a value that is no text becomes JSON."""
+    """Metadata as texts. What JSON would not give back as it is becomes plain text."""
     if not isinstance(custom, dict):
         return {}
-    return {str(key): value if isinstance(value, str) else _json(value) for key, value in custom.items()}
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    texts: dict[str, str] = {}
+    for key, value in custom.items():
+        try:
+            texts |= encode_meta({str(key): value})
+        except BadInput:
+            texts[str(key)] = str(value)
+    return texts

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from daybreak.core.metadata import decode_meta
 from daybreak.core.units import moment
 from daybreak.stores.directory.layout import Layout
 from daybreak.stores.memory.entry import Entry
@@ -58,7 +59,7 @@ def encoded(entry: Entry, layout: Layout, number: int, data: bytes, *, is_raw: b
             attempts=entry.attempt,
             max_attempts=spec.options.retry.attempts,
             last_error=str(entry.failure) if entry.failure else entry.note or None,
-            custom=dict(spec.meta),
+            custom=decode_meta(spec.meta),
             daybreak=Ours(number=number, raw=is_raw, crc=zlib.crc32(data), entry=stripped),
         )
     )

@@ -1,0 +1,38 @@
+"""Reports as JSON, the content of `.wsjf` files."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from pywats_queue.queue.errors import QueueError
+
+_BEFORE, _AFTER = b'{"data":', b"}"  # how an item's data stands in the arguments of its job
+
+
+def to_json(what: str, value: object) -> bytes:
+    """A report as JSON: plain data, a dataclass, or an object with `to_dict()` or `model_dump()`."""
+    try:
+        plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_plain)
+        return json.dumps(plain, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise QueueError(f"{what} cannot be stored as JSON: {error}") from error
+
+
+def _plain(value: object) -> Any:
+    for name in ("to_dict", "model_dump"):
+        method = getattr(value, name, None)
+        if callable(method):
+            return method(mode="json", by_alias=True) if name == "model_dump" else method()
+    raise TypeError(f"{type(value).__name__} is neither plain data, nor has it to_dict() or model_dump()")
+
+
+def to_args(report: bytes) -> bytes:
+    return _BEFORE + report + _AFTER
+
+
+def from_args(args: bytes) -> Any:
+    """The report of a job. A file that somebody wrote by hand may hold any JSON value."""
+    return json.loads(args)["data"]
