@@ -172,6 +172,10 @@ def place(tmp_path: Path) -> Place:
 class AwaitedPlace(Place):
     """A place for tests that run on a loop themselves."""
 
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self.path}"
+
     def do(self, what: Callable[[Client], Awaitable[Any]]) -> Any:
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(super().do, what).result()

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from textual.pilot import Pilot
 
-from daybreak.cli.top.app import TopApp
 from daybreak.cli.top.dialogs import ConfirmDialog
+from daybreak.cli.top.filter_words import parse_filter
 from daybreak.cli.top.job_list import PAGE, JobList
 from daybreak.cli.top.job_screen import JobScreen
 from daybreak.cli.top.jobs_screen import JobsScreen
 from daybreak.cli.top.log_screen import LogScreen
 from daybreak.cli.top.queues_screen import QueuesScreen
-from daybreak.cli.top.row_table import RowTable
 from daybreak.client.client import Client
 from daybreak.client.job_logs import index_put, log_kind, part_name
 from daybreak.core.errors import StoreUnavailable
 from daybreak.core.model import Put, State
 from daybreak.stores.sqlite import SqliteStore
+from top_screens import Screens, prefix, top
 
 HOSTILE = (
     "[red]red[/red]",
@@ -42,76 +38,6 @@ HOSTILE = (
 )
 
 
-class Screens:
-    """A running program, its keys, and what it shows."""
-
-    def __init__(self, app: TopApp, pilot: Pilot[None], client: Client) -> None:
-        self.app = app
-        self.pilot = pilot
-        self.client = client
-
-    @property
-    def screen(self) -> Any:
-        return self.app.screen
-
-    @property
-    def table(self) -> RowTable:
-        return self.app.screen.query_one("#jobs", RowTable)
-
-    async def press(self, *keys: str) -> None:
-        for key in keys:
-            await self.pilot.press(key)
-        await self.settled()
-
-    async def settled(self) -> None:
-        """Everything that the keys started is done, and the screen was read afterwards."""
-        await self.until(lambda: all(worker.is_finished or "_keep" in worker.name for worker in self._workers()))
-        await self.app.read()
-        await self.pilot.pause()
-
-    def _workers(self) -> list[Any]:
-        # A worker that asks a question ends only with the answer.
-        return [] if len(self.app.screen_stack) > 1 and self.app.screen.is_modal else list(self.app.workers)
-
-    async def until(self, holds: Callable[[], Any]) -> None:
-        async with asyncio.timeout(60):
-            while not holds():
-                await self.pilot.pause(0.02)
-
-    def lines(self) -> list[str]:
-        """The screen as text, line by line."""
-        height = self.app.size.height
-        return [
-            "".join(segment.text for segment in strip)
-            for strip in self.app.screen._compositor.render_strips()
-        ][:height]  # fmt: skip
-
-    def text(self) -> str:
-        return "\n".join(line.rstrip() for line in self.lines())
-
-    def line(self, part: str) -> str:
-        return next(line for line in self.lines() if part in line)
-
-
-@asynccontextmanager
-async def top(place: Any, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Screens]:
-    async with SqliteStore(place.path) as store:
-        client = Client(store, by="ann")
-        app = TopApp(
-            client, "daybreak.db", timedelta(hours=1),
-            command=lambda *words: " ".join(("daybreak", *words)), start_worker=lambda: "daybreak worker TARGET",
-        )  # fmt: skip
-        async with app.run_test(size=size) as pilot:
-            screens = Screens(app, pilot, client)
-            await screens.until(lambda: isinstance(app.screen, JobsScreen))
-            await screens.settled()
-            yield screens
-
-
-def prefix(job: str) -> str:
-    return job[-8:]
-
-
 # -- looking -----------------------------------------------------------------------------------------------------------
 
 
@@ -120,7 +46,7 @@ async def test_the_first_screen_shows_depth_states_workers_and_jobs(aplace):
     failed = aplace.fail("smtp refused")
     running = aplace.run("simulate", progress=0.4, message="half way", queue="sim")
     aplace.worker("mail")
-    async with top(aplace) as screens:
+    async with top(aplace.url) as screens:
         text = screens.text()
         assert "waiting 1  emergency 0  critical 0  high 0  normal 0  low 1  background 0" in text
         assert "[all 3] waiting 1  running 1  failed 1  completed 0  cancelled 0" in text
@@ -137,7 +63,7 @@ async def test_the_first_screen_shows_depth_states_workers_and_jobs(aplace):
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
 async def test_every_key_is_shown_at_the_foot(aplace, size):
     aplace.submit()
-    async with top(aplace, size) as screens:
+    async with top(aplace.url, size) as screens:
         foot = "\n".join(screens.lines()[-2:])
         for words in ("Enter open", "l log", "w why", "/ filter", "Space mark", "? help", "q quit", "c cancel",
                       "r retry", "s suspend", "u resume", "p priority", "n start", "b release",
@@ -147,7 +73,7 @@ async def test_every_key_is_shown_at_the_foot(aplace, size):
 
 async def test_an_empty_store_says_what_to_do(aplace):
     aplace.do(lambda client: client.tallies())
-    async with top(aplace) as screens:
+    async with top(aplace.url) as screens:
         assert "There are no jobs yet." in screens.text()
         assert "daybreak submit TASK name=value" in screens.text()
         await screens.press("4")
@@ -160,7 +86,7 @@ async def test_an_empty_store_says_what_to_do(aplace):
 
 async def test_help_names_every_key(aplace):
     aplace.submit()
-    async with top(aplace, (80, 50)) as screens:
+    async with top(aplace.url, (80, 50)) as screens:
         await screens.press("question_mark")
         text = screens.text()
         for words in ("cancel:", "retry:", "suspend", "priority", "start a scheduled job", "release:", "remove",
@@ -177,7 +103,7 @@ async def test_a_filter_takes_the_options_of_jobs_and_words(aplace):
     wanted = aplace.fail("smtp refused", queue="mail")
     other = aplace.fail("disk full", queue="mail")
     elsewhere = aplace.submit(queue="sim")
-    async with top(aplace) as screens:
+    async with top(aplace.url) as screens:
         await screens.press("slash", *"SMTP")
         assert screens.screen.query_one("#line").value == "SMTP"
         screens.screen.query_one("#line").value = "state=failed --queue mail SMTP"
@@ -190,7 +116,7 @@ async def test_a_filter_takes_the_options_of_jobs_and_words(aplace):
 
 async def test_a_bad_filter_says_what_is_wrong_and_stays_open(aplace):
     aplace.submit()
-    async with top(aplace) as screens:
+    async with top(aplace.url) as screens:
         await screens.press("slash")
         for line, error in (
             ("state=fialed", "did you mean failed?"), ("'open", "quotation mark"), ("--quue mail", "--queue")
@@ -204,7 +130,7 @@ async def test_a_bad_filter_says_what_is_wrong_and_stays_open(aplace):
 
 async def test_views_filter_by_state(aplace):
     waiting, failed = aplace.submit(), aplace.fail()
-    async with top(aplace) as screens:
+    async with top(aplace.url) as screens:
         await screens.press("4")
         assert [row.key for row in screens.table.rows] == [failed]
         assert "[failed 1]" in screens.text()
@@ -220,8 +146,6 @@ async def test_a_search_reads_a_bounded_number_of_jobs_per_refresh(aplace):
         client = Client(store)
         find, client.find = client.find, lambda **how: (reads.append(how["limit"]), find(**how))[1]
         jobs = JobList()
-        from daybreak.cli.top.filter_words import parse_filter
-
         jobs.change(parse_filter("NEEDLE@"))
         await jobs.refresh(client)
         assert jobs.jobs == []
@@ -237,7 +161,7 @@ async def test_a_search_reads_a_bounded_number_of_jobs_per_refresh(aplace):
 
 async def test_pages_hold_200_jobs(aplace):
     aplace.do(lambda client: client.submit_many(client.spec("mail") for _ in range(450)))
-    async with top(aplace) as screens:
+    async with top(aplace.url) as screens:
         first = [row.key for row in screens.table.rows]
         assert len(first) == PAGE
         await screens.press("right_square_bracket")
@@ -258,7 +182,7 @@ def log(client: Client, job: str, fence: int, attempt: int, start: int, text: st
 
 async def test_from_a_job_to_its_attempts_to_the_log_that_is_followed(aplace):
     job = aplace.run("simulate", progress=0.5)
-    async with top(aplace) as screens:
+    async with top(aplace.url) as screens:
         await log(screens.client, job, 1, 1, 0, "first line\n")
         await screens.press("enter")
         assert isinstance(screens.screen, JobScreen)
@@ -286,7 +210,7 @@ async def test_why_names_the_cause_and_the_command(aplace):
     job = aplace.submit(queue="mail")
     aplace.worker("mail", queues=("mail",))
     aplace.do(lambda client: client.pause("mail"))
-    async with top(aplace) as screens:
+    async with top(aplace.url) as screens:
         await screens.press("w")
         assert "paused" in screens.text()
         assert "daybreak queues resume mail" in screens.text()
@@ -323,7 +247,7 @@ async def by_of(screens: Screens, job: str) -> str:
 )
 async def test_one_key_changes_the_selected_job(aplace, make, keys, after):
     job = make(aplace)
-    async with top(aplace) as screens:
+    async with top(aplace.url) as screens:
         await screens.press(*keys)
         assert await state_of(screens, job) is after
         if after is not None and len(keys) == 1:
@@ -332,7 +256,7 @@ async def test_one_key_changes_the_selected_job(aplace, make, keys, after):
 
 async def test_resume_and_priority(aplace):
     job = aplace.submit()
-    async with top(aplace) as screens:
+    async with top(aplace.url) as screens:
         await screens.press("s")
         assert await state_of(screens, job) is State.SUSPENDED
         await screens.press("u")
@@ -347,7 +271,7 @@ async def test_resume_and_priority(aplace):
 
 async def test_a_running_job_is_asked_to_stop(aplace):
     job = aplace.run()
-    async with top(aplace) as screens:
+    async with top(aplace.url) as screens:
         await screens.press("c")
         assert "1 running job will be asked to stop." in screens.text()
         await screens.press("y")
@@ -357,7 +281,7 @@ async def test_a_running_job_is_asked_to_stop(aplace):
 
 async def test_what_cannot_be_done_is_said(aplace):
     aplace.complete()
-    async with top(aplace) as screens:
+    async with top(aplace.url) as screens:
         await screens.press("c")
         assert "Cannot cancel. 1 job stays unchanged: 1 completed." in screens.text()
 
@@ -365,7 +289,7 @@ async def test_what_cannot_be_done_is_said(aplace):
 async def test_marked_jobs_are_changed_together_after_the_exact_count(aplace):
     waiting = [aplace.submit() for _ in range(5)]
     done = aplace.complete()
-    async with top(aplace) as screens:
+    async with top(aplace.url) as screens:
         await screens.press("a")
         assert "6 jobs marked" in screens.text()
         await screens.press("end", "space")  # not the oldest one
@@ -384,7 +308,7 @@ async def test_marked_jobs_are_changed_together_after_the_exact_count(aplace):
 
 async def test_a_queue_is_paused_and_resumed(aplace):
     aplace.submit(queue="mail")
-    async with top(aplace) as screens:
+    async with top(aplace.url) as screens:
         await screens.press("z")
         assert "1 waiting job will not start until it is resumed." in screens.text()
         await screens.press("y")
@@ -403,7 +327,7 @@ async def test_a_queue_is_paused_and_resumed(aplace):
 
 async def test_the_selected_job_stays_selected_and_on_its_line(aplace):
     jobs = [aplace.submit() for _ in range(60)]
-    async with top(aplace) as screens:
+    async with top(aplace.url) as screens:
         await screens.press(*["down"] * 20)
         selected = screens.table.selected
         assert selected == jobs[39]
@@ -418,7 +342,7 @@ async def test_the_selected_job_stays_selected_and_on_its_line(aplace):
 
 async def test_a_selected_job_that_left_the_view_stays_until_the_cursor_leaves_it(aplace):
     jobs = [aplace.submit() for _ in range(3)]
-    async with top(aplace) as screens:
+    async with top(aplace.url) as screens:
         await screens.press("2", "down")
         await screens.client.cancel(jobs[1])
         await screens.settled()
@@ -441,7 +365,7 @@ async def test_text_of_jobs_is_inert(aplace, text):
     name = "".join(c for c in visible if c.isprintable()) or "task"
     job = aplace.fail(visible, task=name[:60], meta={"note": visible})
     aplace.worker("mail", name=visible, host=visible)
-    async with top(aplace, (120, 40)) as screens:
+    async with top(aplace.url, (120, 40)) as screens:
         await log(screens.client, job, 1, 1, 0, f"{visible}\nlast line\n")
         for keys in ((), ("enter",), ("enter",), ("escape", "escape", "w"), ("escape", "o")):
             await screens.press(*keys)
@@ -459,7 +383,7 @@ async def test_without_colours_everything_is_said_in_words(aplace, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     aplace.fail()
     aplace.submit()
-    async with top(aplace) as screens:
+    async with top(aplace.url) as screens:
         await screens.press("space")
         for strip in screens.app.screen._compositor.render_strips():
             segments = list(strip)
@@ -477,7 +401,7 @@ async def test_without_colours_everything_is_said_in_words(aplace, monkeypatch):
 
 async def test_a_store_that_goes_away_is_shown_and_comes_back(aplace):
     job = aplace.submit()
-    async with top(aplace) as screens:
+    async with top(aplace.url) as screens:
         store = screens.client.store
 
         class Away:

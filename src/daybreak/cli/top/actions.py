@@ -34,7 +34,7 @@ ACTIONS: Final = (
     JobAction(key="r", name="retry", label="retry", done="queued again"),
     JobAction(key="s", name="suspend", label="suspend", done="suspended", requested="asked to suspend"),
     JobAction(key="u", name="resume", label="resume", done="resumed"),
-    JobAction(key="p", name="priority", label="priority", done="moved"),
+    JobAction(key="p", name="priority", label="change the priority", done="moved"),
     JobAction(key="n", name="start-now", label="start now", done="queued now"),
     JobAction(key="b", name="release", label="release", done="returned to the queue", asks=True),
     JobAction(key="d", name="remove", label="remove", done="removed", asks=True),

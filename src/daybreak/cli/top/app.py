@@ -24,6 +24,7 @@ from daybreak.core.text import counted, first_line, priority_name, safe
 
 # What a store that went away may raise.
 STORE_ERRORS: Final = (DaybreakError, OSError, TimeoutError)
+SLOW: Final = timedelta(seconds=3)  # a reading that takes longer is reported
 
 
 class TopApp(App[None]):
@@ -96,13 +97,26 @@ class TopApp(App[None]):
         screen = self.screen
         if not isinstance(screen, DataScreen):
             return
+        late = self.set_timer(SLOW.total_seconds(), self._tell_late)
         try:
             await screen.read(self.client)
             self.trouble = None
         except STORE_ERRORS as error:
-            self.trouble = self.trouble or f"{self.now.astimezone():%H:%M:%S} {first_line(str(error))}"
+            self.trouble = f"{self._since()} {first_line(str(error))}"
+        finally:
+            late.stop()
         if screen.is_attached:
             screen.show()
+
+    def _tell_late(self) -> None:
+        """Say that what is shown is old, while the store does not answer."""
+        self.trouble = self.trouble or f"{self._since()} the store does not answer"
+        if isinstance(self.screen, DataScreen):
+            self.screen.show()
+
+    def _since(self) -> str:
+        """When the trouble began."""
+        return self.trouble.partition(" ")[0] if self.trouble else f"{self.now.astimezone():%H:%M:%S}"
 
     def hurry(self) -> None:
         """Read at once instead of after the interval."""
@@ -127,7 +141,7 @@ class TopApp(App[None]):
                 self.say(f"Cannot {action.label}. {chosen.refusal()}")
                 return set()
             if action.name == "priority":
-                question = f"Change the priority of {counted(len(chosen.ids), 'job')} to:"
+                question = f"Priority of {counted(len(chosen.ids), 'job')}:"
                 level = await self.push_screen_wait(PriorityDialog(question, chosen.lines()[1:]))
                 to = "" if level is None else f" to {priority_name(level)}"
                 is_confirmed = level is not None

@@ -9,6 +9,7 @@ import click
 from msgspec import Struct
 
 from daybreak.cli.options import Where, filters
+from daybreak.config import closest
 from daybreak.core.errors import BadInput
 from daybreak.core.model import Job, State
 from daybreak.core.text import safe
@@ -102,6 +103,8 @@ def _option(word: str) -> str:
     name, equals, value = word.partition("=")
     if equals and name in _NAMES:
         return f"--{name}={value}"
+    if equals and (meant := closest(name, _NAMES)) is not None:
+        raise BadInput(f"there is no filter {name!r}; did you mean {meant}? To search for the text: text={word!r}")
     if word in [state.value for state in State]:
         return f"--state={word}"
     return word

@@ -16,9 +16,9 @@ MAX_READS: Final = 5  # for one refresh
 class JobList:
     """One page of the jobs that match a filter.
 
-    A filter that the store has an index for takes one read. For any other filter, every refresh reads the first page
-    and continues a search behind it, so a search takes as many refreshes as it needs, but each of them is bounded. When
-    it has reached the end it begins again, because older jobs change too."""
+    A filter that the store has an index for takes one read. For any other filter, a refresh continues a search behind
+    the first page, so a search takes as many refreshes as it needs, but each of them is bounded. It ends with the read
+    that fills the page, or with the last job; then it begins again, because older jobs change too."""
 
     def __init__(self) -> None:
         self.filter = EVERYTHING
@@ -60,19 +60,28 @@ class JobList:
     async def refresh(self, client: Client) -> None:
         """Read the page again. A filter that is changed meanwhile wins."""
         wanted, search = self.filter, self._search
-        first = await self._read(client, wanted, self._cursors[-1])
+        if search.is_under_way and not wanted.is_scan:
+            # The store scans for these jobs itself, thousands in one read: that is enough for one refresh.
+            jobs, cursor = await search.advance(client, wanted, reads=1)
+            self._keep(wanted, search, jobs, cursor)
+            return
+        first = await _read(client, wanted, self._cursors[-1])
         found = [job for job in first.jobs if wanted.matches(job)]
         if len(found) >= PAGE or first.cursor is None or (not wanted.is_scan and found):
             jobs, cursor = found, first.cursor
             search.is_complete = True
         else:
-            jobs, cursor = await search.advance(client, self, wanted, first)
-        if wanted is self.filter and search is self._search:
-            self.jobs, self.next = jobs[:PAGE], cursor
+            search.begin(wanted, first)
+            jobs, cursor = await search.advance(client, wanted, reads=MAX_READS - 1 if wanted.is_scan else 0)
+        self._keep(wanted, search, jobs, cursor)
 
-    @staticmethod
-    async def _read(client: Client, wanted: ListFilter, cursor: str | None) -> Page:
-        return await client.find(limit=PAGE, cursor=cursor, **wanted.filter.where())
+    def _keep(self, wanted: ListFilter, search: _Search, jobs: list[Job], cursor: str | None) -> None:
+        if wanted is self.filter and search is self._search:
+            self.jobs, self.next = jobs, cursor
+
+
+async def _read(client: Client, wanted: ListFilter, cursor: str | None) -> Page:
+    return await client.find(limit=PAGE, cursor=cursor, **wanted.filter.where())
 
 
 class _Search:
@@ -82,29 +91,36 @@ class _Search:
         self.read = 0
         self.is_complete = True
         self._cursor: str | None = None
+        self._behind: str | None = None  # where the next page begins, if the last round filled this one
         self._last_round: dict[str, Job] = {}
         self._round: dict[str, Job] = {}
 
-    async def advance(
-        self, client: Client, jobs: JobList, wanted: ListFilter, first: Page
-    ) -> tuple[list[Job], str | None]:
-        """The jobs found so far, and the cursor behind them once the page is full."""
+    @property
+    def is_under_way(self) -> bool:
+        return self._cursor is not None
+
+    def begin(self, wanted: ListFilter, first: Page) -> None:
+        """Take the first page. If the search is not under way, it continues behind that page."""
         if self._cursor is None:
             self._cursor, self.read = first.cursor, len(first.jobs)
             self.is_complete = bool(self._last_round)
         self._round |= {job.id: job for job in first.jobs if wanted.matches(job)}
-        for _ in range(MAX_READS - 1):
+
+    async def advance(self, client: Client, wanted: ListFilter, *, reads: int) -> tuple[list[Job], str | None]:
+        """The jobs found so far, and the cursor behind them once the page is full."""
+        for _ in range(reads):
             if self._cursor is None or len(self._round) >= PAGE:
                 break
-            page = await jobs._read(client, wanted, self._cursor)  # noqa: SLF001 - one mechanism in two classes
+            page = await _read(client, wanted, self._cursor)
             self._round |= {job.id: job for job in page.jobs if wanted.matches(job)}
             self.read += len(page.jobs)
             self._cursor = page.cursor
         found = await self._current(client, wanted)
-        is_full, cursor = len(self._round) >= PAGE, self._cursor
+        is_full = len(self._round) >= PAGE
         if self._cursor is None or is_full:
+            self._behind = self._cursor
             self._last_round, self._round, self._cursor, self.is_complete = self._round, {}, None, True
-        return found, cursor if is_full else None
+        return found, self._behind
 
     async def _current(self, client: Client, wanted: ListFilter) -> list[Job]:
         """The jobs of this round and the last one as they are now, in the order of the store."""

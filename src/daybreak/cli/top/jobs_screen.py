@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from textual import on
 from textual.binding import Binding, BindingType
@@ -30,7 +30,8 @@ from daybreak.core.errors import BadInput
 from daybreak.core.model import Job
 from daybreak.core.text import counted, number
 
-WIDE_VIEWS = 104  # columns from which the views show their keys
+WIDE_VIEWS: Final = 104  # columns from which the views show their keys
+FILTER_HINT: Final = "Enter applies it. state queue task run owner tag priority reason since text"
 
 
 class JobsScreen(DataScreen):
@@ -152,7 +153,7 @@ class JobsScreen(DataScreen):
         left = f" {self.jobs.filter}" if not self.jobs.filter.is_empty else " all jobs, the newest first"
         right = [f"{counted(len(marks), 'job')} marked"] if marks else []
         if self.jobs.searched is not None:
-            right.append(f"searched {number(self.jobs.searched)} so far")
+            right.append(f"searched {number(self.jobs.searched)} so far" if self.jobs.searched else "searching …")
         if self.jobs.next is not None or self.jobs.page > 1:
             right.append(f"page {self.jobs.page}, ] next [ back")
         return [(left, ""), ("", ""), ("  ".join(right) + " ", "bold")]
@@ -161,7 +162,7 @@ class JobsScreen(DataScreen):
         if not self.jobs.filter.is_empty:
             lines = [f"No {self.jobs.filter}.", ""]
             if self.jobs.searched is not None:
-                lines[1] = f"{counted(self.jobs.searched, 'job')} searched so far; the search goes on."
+                lines[1] = "The search goes on."
             return [*lines, "Press Esc for all jobs, / to change the filter, or 1 to 6 for another view."]
         return [
             "There are no jobs yet.", "",
@@ -177,6 +178,8 @@ class JobsScreen(DataScreen):
 
     def _hint(self) -> str:
         """The detail of the selected job, which the column may have cut; or what is missing for jobs to run."""
+        if self.query_one(FilterBar).display:
+            return FILTER_HINT
         selected = self.table.row(self.table.selected or "")
         if selected is not None and selected.cells[-1]:
             return selected.cells[-1]
@@ -208,6 +211,7 @@ class JobsScreen(DataScreen):
     def action_filter(self) -> None:
         self.bar("filter").display = False
         self.query_one(FilterBar).open(self.jobs.filter.line())
+        self.top.say("")
 
     @on(Input.Submitted)
     def apply(self, event: Input.Submitted) -> None:

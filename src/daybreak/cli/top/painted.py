@@ -39,9 +39,12 @@ def strip_of(line: Line, width: int, fill: str = "") -> Strip:
     segments = []
     room = width
     for text, style in line:
-        shown = cut(safe(text), room)
+        whole = safe(text)
+        shown = cut(whole, room)
         room -= cell_len(shown)
         segments.append(Segment(shown, style_of(f"{fill} {style}".strip())))
+        if shown != whole:
+            break
     segments.append(Segment(" " * room, style_of(fill)))
     return Strip(segments, width)
 
