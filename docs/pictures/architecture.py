@@ -34,6 +34,7 @@ HOLDS = {
     "api": "the Python face: app, tasks, queues, locks",
     "runs": "sweeps: points, progress, tables",
     "adapters": "clients of simulators",
+    "feeds": "drop folders",
     "worker": "supervisor and children: claim, run, report",
     "services": "reaper, scheduler, janitor",
     "client": "submit, find, amend and wait, over any store",

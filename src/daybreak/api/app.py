@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from daybreak.api.resources import ResourceInfo
     from daybreak.api.stats import Stats
     from daybreak.api.trends import Trends
+    from daybreak.core.model import Retry
+    from daybreak.feeds.drop_folder import FolderWatch
     from daybreak.files import FileStore
     from daybreak.runs.run import Run
     from daybreak.runs.run_info import RunInfo
@@ -86,6 +88,7 @@ class Daybreak:
         self._files = files
         self.world = world or RealWorld()
         self.hooks = Hooks(self.world)
+        self.watches: list[FolderWatch] = []
         self._settings: config.Settings | None = None
         self._open_sessions: Sessions | None = None
         # One lock per process id: a lock that another thread held at a fork would never be released in the child.
@@ -213,6 +216,43 @@ class Daybreak:
     def on(self, *kinds: str, durable: bool = False, name: str | None = None) -> Callable[[F], F]:
         """Register a function that is called for job events of these kinds; `*` means all kinds."""
         return self.hooks.on(*kinds, durable=durable, name=name)
+
+    def watch(
+        self,
+        folder: str | os.PathLike[str],
+        task: Task[..., Any] | str,
+        *,
+        name: str | None = None,
+        pattern: str = "*",
+        priority: object = None,  # noqa: A002, RUF100
+        done: str | os.PathLike[str] = "done",
+        failed: str | os.PathLike[str] = "failed",
+        settle: object = "500ms",
+        done_marker: str | bool | None = None,
+        queue: str | None = None,
+        delete: bool = False,
+        retry: Retry | int | str | None = None,
+        max_running: int | None = 5,
+        capacity: int | None = 10_000,
+        max_size: int | str = "1GB",
+        polling: bool = False,
+    ) -> FolderWatch:
+        """Watch a folder: every complete file that is put into it becomes a job of the task, which gets it as a pinned
+        `File`. Every worker of this app watches it, and `daybreak watch` does without a worker.
+
+        A file is complete if it has not changed for `settle`, and with a `done_marker` also if there is a file
+        `NAME.done`. When its job has ended, it moves to `done` or `failed`, which are folders in the watched one or
+        full paths; with `delete` it is deleted if the job completed. Its priority is that of `NAME.meta.json`, of a
+        name such as `report.p1.json`, of a folder `1/` or `critical/`, or the one given here. The queue, by default
+        named after the task, starts with `max_running` and `capacity`; if it is full, files stay in the folder. Files
+        of the same name and content are one job; watches with a `name` count theirs separately."""
+        from daybreak.feeds.drop_folder.declaration import add_watch  # noqa: PLC0415 - few apps watch folders
+
+        return add_watch(
+            self, folder, task, name=name, pattern=pattern, priority=priority, done=done, failed=failed, settle=settle,
+            done_marker=done_marker, queue=queue, delete=delete, retry=retry, max_running=max_running,
+            capacity=capacity, max_size=max_size, polling=polling,
+        )  # fmt: skip
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 

@@ -122,6 +122,10 @@ def _background(
         background.append(AlertWatch(client, alerts, app.world).run)
     rights = notice_rights(app, allow_commands=bool(settings.allow_commands))
     background.append(RunWatch(client, app.world, rights).run)
+    if app.watches:
+        from daybreak.feeds.drop_folder import FolderWatcher  # noqa: PLC0415 - few apps watch folders
+
+        background += [FolderWatcher(app, client, watch).run for watch in app.watches]
     return background
 
 

@@ -32,13 +32,14 @@ HOLD_NOTE: Final = "moving to another store"
 PROBE_KIND: Final = "moving"  # the kind of the record that shows whether source and target are the same store
 POLL_INTERVAL: Final = timedelta(seconds=1)
 STARTABLE: Final = frozenset({State.QUEUED, State.SCHEDULED, State.BLOCKED})
-# The records to move: settings, and tokens, so that callers of a server need no new ones. Limits of resources are moved
-# before the first job that needs them. All other records describe the old store and stay: sessions, sign-in codes,
-# answers under idempotency keys and the audit of its server, its trends (kinds that begin with `trend`), and contents
-# of files (`files`, and kinds that begin with `blob`), which are copied with the jobs that refer to them.
+# The records to move: settings, pauses of watched folders, and tokens, so that callers of a server need no new ones.
+# Limits of resources are moved before the first job that needs them. All other records describe the old store and stay:
+# sessions, sign-in codes, answers under idempotency keys and the audit of its server, its trends (kinds that begin with
+# `trend`), and contents of files (`files`, and kinds that begin with `blob`), which are copied with the jobs that refer
+# to them.
 # The logs of jobs (kinds that begin with `log`) go with their jobs. Requests to workers and the stacks that they answer
 # (`request`, `stack`) are of this minute.
-KINDS: Final = ("queue", "resource", "declared resource", "token")
+KINDS: Final = ("queue", "resource", "declared resource", "token", "watch")
 RUN_KINDS: Final = ("run", "active run")  # a run and its mark: they go with the jobs of the run
 
 

@@ -1,0 +1,1 @@
+"""What brings work in from outside: folders into which other programs drop files."""
