@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from daybreak.core.errors import BadInput, StoreCorrupt, StoreTooNew, StoreUnsuitable
+from daybreak.core.metadata import encode_meta
 from daybreak.core.model import Done, State
 from daybreak.store.protocol import Amend, Claim, Exchange, Verdict
 from daybreak.stores.directory import WATS, DirectoryStore, Layout
@@ -273,7 +274,9 @@ async def test_a_path_that_is_no_folder_is_refused(tmp_path):
 
 async def test_the_words_of_wats(folder):
     async with DirectoryStore(folder, layout=WATS) as store:
-        await accept(store, "item", id="r1", args=b'{"data":{"serial":"A1"}}', queue="reports", meta={"line": "3"})
+        await accept(
+            store, "item", id="r1", args=b'{"data":{"serial":"A1"}}', queue="reports", meta=encode_meta({"line": 3})
+        )
         await accept(store, "item", id="r2", args=b'{"data":1}', queue="reports", delay=timedelta(hours=1))
         assert names(folder) == ["r1.pending.meta.json", "r1.pending.wsjf", "r2.pending.meta.json", "r2.pending.wsjf"]
         assert (folder / "r1.pending.wsjf").read_bytes() == b'{"serial":"A1"}'
@@ -290,7 +293,7 @@ async def test_the_words_of_wats(folder):
             "custom",
         }
         assert keys <= told.keys()
-        assert (told["status"], told["custom"]) == ("pending", {"line": "3"})
+        assert (told["status"], told["custom"]) == ("pending", {"line": 3})
         await claim_one(store, queues=("reports",))
         assert "r1.processing.wsjf" in names(folder)
     async with DirectoryStore(folder) as store:

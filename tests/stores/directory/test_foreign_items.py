@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from daybreak.core.metadata import decode_meta
 from daybreak.core.model import Reason, State
 from daybreak.store.protocol import Claim, Exchange
 from daybreak.stores.directory import WATS, DirectoryStore
@@ -40,7 +41,7 @@ async def test_every_status_is_taken_over(folder):
         assert found == [
             (State.QUEUED, 0), (State.QUEUED, 2), (State.COMPLETED, 1), (State.FAILED, 3), (State.SUSPENDED, 0),
         ]  # fmt: skip
-        assert jobs["p"].spec.meta == {"line": "3", "name": "x"}
+        assert decode_meta(jobs["p"].spec.meta) == {"line": 3, "name": "x"}
         assert jobs["p"].spec.args == b'{"data":{"serial": "p"}}'
         assert jobs["f"].reason is Reason.ERROR
         assert "no route" in str(jobs["f"].failure)

@@ -33,7 +33,7 @@ class JobFiles:
         self._layout = layout
         self._places: dict[int, Place] = {}
         self._folded: dict[str, int] = {}  # stems without regard to upper and lower case
-        self._unsynced: set[Path] = set()
+        self._unsynced: dict[Path, None] = {}  # the oldest first
 
     def note(self, seq: int, place: Place) -> None:
         """Take over files that are there already."""
@@ -70,8 +70,8 @@ class JobFiles:
             old = self._folder / self._layout.data_name(place.stem, place.data)
             self._disk.rename(old, new)
             if old in self._unsynced:
-                self._unsynced.discard(old)
-                self._unsynced.add(new)
+                del self._unsynced[old]
+                self._unsynced[new] = None
             place.data = word
         if place.meta not in (None, word):
             self._unlink(self._layout.meta_name(place.stem, str(place.meta)))
@@ -93,22 +93,23 @@ class JobFiles:
 
     def sync(self) -> None:
         """Make everything that was written durable."""
-        for path in list(self._unsynced):
-            self._disk.sync_file(path)
+        self.sync_all_but(0)
         self._disk.sync_folder(self._folder)
-        self._unsynced.clear()
 
-    @property
-    def unsynced(self) -> int:
-        """How many files `sync` has to sync."""
-        return len(self._unsynced)
+    def sync_all_but(self, latest: int) -> None:
+        """Make the contents of files durable, except for the latest, which will be written again soon. So a checkpoint
+        has few files left to sync."""
+        for path in list(self._unsynced)[: max(len(self._unsynced) - latest, 0)]:
+            self._disk.sync_file(path)
+            del self._unsynced[path]
 
     def _write(self, name: str, content: bytes) -> None:
         path = self._folder / name
         self._disk.write_file(path, content, by_way_of=self._scratch / "new")
-        self._unsynced.add(path)
+        self._unsynced.pop(path, None)
+        self._unsynced[path] = None
 
     def _unlink(self, name: str) -> None:
         path = self._folder / name
         self._disk.unlink(path)
-        self._unsynced.discard(path)
+        self._unsynced.pop(path, None)

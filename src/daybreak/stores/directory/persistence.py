@@ -22,7 +22,7 @@ from daybreak.stores.memory.book import Now
 
 _log = logging.getLogger("daybreak.directory")
 CHECKPOINT_BYTES: Final = 4 * 1024 * 1024
-CHECKPOINT_FILES: Final = 2000  # each is synced at a checkpoint
+LATEST_FILES: Final = 256  # job files that need not be synced before a checkpoint
 _encoder = msgspec.json.Encoder()
 
 
@@ -153,7 +153,8 @@ class Persistence:
         journal has everything, and the next operation tries again."""
         try:
             self.catch_up(ledger)
-            if self._journal.size > max(CHECKPOINT_BYTES, self._state_size) or self._files.unsynced > CHECKPOINT_FILES:
+            self._files.sync_all_but(LATEST_FILES)
+            if self._journal.size > max(CHECKPOINT_BYTES, self._state_size):
                 self.checkpoint(ledger, now)
         except OSError as error:
             if not self._is_lagging:
