@@ -4,16 +4,19 @@ resolved."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import inspect
 import json
 import logging
 import re
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 import time
 import uuid
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -58,8 +61,8 @@ def client_class(request):
     return request.param
 
 
-@contextmanager
-def server(answer):
+@contextlib.contextmanager
+def server(answer, *, is_plain=True):
     """A server that sends these bytes to every connection, or does what a function does with it."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -70,7 +73,8 @@ def server(answer):
                 except OSError:
                     return
                 with connection:
-                    read_request(connection)
+                    if is_plain:
+                        read_request(connection)
                     try:
                         if callable(answer):
                             answer(connection)
@@ -410,6 +414,36 @@ def test_the_token_appears_in_no_text_and_no_log(caplog):
         assert client.submit(a_report()).id
         texts = [repr(client), repr(client._settings), repr(error.value), caplog.text, str(vars(client))]
     assert not any(secret in text for text in texts)
+
+
+def test_an_error_that_repeats_the_token_does_not_show_it(client_class):
+    echo = http(b'{"Message": "bad token hunter2"}', "401 Unauthorized")
+    with server(echo) as url, pytest.raises(wats.NotAuthorized, match=r"bad token \*\*\*"):
+        client_class(url, "hunter2").submit(a_report())
+
+
+def test_a_server_with_a_certificate_of_its_own_is_trusted_if_that_is_given(client_class, tmp_path):
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl to make a certificate")
+    certificate, key = tmp_path / "server.pem", tmp_path / "server.key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+
+    def answer(connection):
+        with contextlib.suppress(OSError), context.wrap_socket(connection, server_side=True) as secured:
+            read_request(secured)
+            secured.sendall(http(b'"9.9"'))
+
+    with server(answer, is_plain=False) as address:
+        url = address.replace("http:", "https:")
+        assert client_class(url, TOKEN, verify=str(certificate)).version() == "9.9"
+        with pytest.raises(wats.WatsUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+            client_class(url, TOKEN).version()
 
 
 def test_threads_share_a_client_and_loops_do_not_share_connections():

@@ -14,7 +14,7 @@ from daybreak.adapters.wats.errors import AnswerLost, BadAnswer, WatsError, Wats
 from daybreak.core.errors import BadInput
 from daybreak.core.text import safe
 from daybreak.core.units import duration
-from daybreak.values.secret import Secret
+from daybreak.values.secret import HIDDEN, Secret
 
 try:
     import httpx
@@ -58,12 +58,12 @@ def open_async_client(settings: Settings) -> httpx.AsyncClient:
 
 
 def _checked(settings: Settings) -> dict[str, Any]:
-    options = settings.client_options()
-    try:
-        httpx.Proxy(options["proxy"] or settings.url)
-    except (ValueError, TypeError) as error:
-        raise BadInput(f"proxy={settings.proxy!r:.200}: {error}") from None
-    return options
+    if settings.proxy is not None:
+        try:
+            httpx.Proxy(settings.proxy)
+        except (ValueError, TypeError, httpx.InvalidURL) as error:  # which does not show the proxy's password
+            raise BadInput(f"proxy: {error}; write http://HOST:PORT") from None
+    return settings.client_options()
 
 
 def check_limit(value: timedelta | str, what: str) -> timedelta:
@@ -82,7 +82,7 @@ def send(client: httpx.Client, settings: Settings, request: Request) -> Answer:
                 _add(body, chunk, request)
                 if time.monotonic() > deadline:
                     raise httpx.ReadTimeout("the answer did not end in time")
-            return Answer(response.status_code, response.headers, bytes(body))
+            return _answer(response, body, settings)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise broken(error, settings, request) from None
 
@@ -96,7 +96,7 @@ async def send_async(client: httpx.AsyncClient, settings: Settings, request: Req
                 _add(body, chunk, request)
                 if time.monotonic() > deadline:
                     raise httpx.ReadTimeout("the answer did not end in time")
-            return Answer(response.status_code, response.headers, bytes(body))
+            return _answer(response, body, settings)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise broken(error, settings, request) from None
 
@@ -122,6 +122,14 @@ def _content(request: Request) -> dict[str, Any]:
     if request.content is None:
         return {}
     return {"content": request.content, "headers": {"Content-Type": "application/json"}}
+
+
+def _answer(response: httpx.Response, body: bytearray, settings: Settings) -> Answer:
+    """The answer. An error does not show the token, although it may repeat what was sent."""
+    content = bytes(body)
+    if response.status_code >= 400:
+        content = content.replace(settings.token.reveal().encode(), HIDDEN.encode())
+    return Answer(response.status_code, response.headers, content)
 
 
 def _add(body: bytearray, chunk: bytes, request: Request) -> None:

@@ -142,7 +142,7 @@ class StandIn:
         if fault in ("down", "drop"):
             raise Silence
         if fault == "errors":
-            return Reply(500, {"Message": "the stand-in fails as it was told"})
+            return Reply(500, {"Message": "this server fails as it was told"})
         if fault == "busy":
             seconds = self.faults.retry_after
             self.archive.ask_to_wait(report_id, seconds)
