@@ -128,7 +128,7 @@ def test_workers_are_live_or_gone(cli, ask, place):
     told = cli("workers").stdout
     assert "\x1b" not in told
     rows = {line.split()[0]: line.split() for line in told.splitlines() if line}
-    assert rows["w1"][1:] == ["live", "box", "7", "a,", "b", "2", "2", "1,234", "5", "5", "min", "now"]
+    assert rows["w1"][1:] == ["live", "box", "7", "a,", "b", "2", "2", "1,234", "5", "unknown", "5", "min", "now"]
     assert rows[r"\x1b[31mw2"][1] == "gone"
     assert rows["w3"][1] == "stopping"
     assert told.splitlines()[-1] == "2 live workers, 1 gone. Watch them with: daybreak top"

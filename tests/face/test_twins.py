@@ -27,7 +27,7 @@ PLAIN = {
     Task: {"using", "upgrade"},
     Daybreak: {
         "use", "task", "find_task", "setup", "wrap", "lifespan", "on", "job", "queue", "resource", "lock", "retrying",
-        "rule", "limit_time",
+        "rule", "limit_time", "watch",
         "worker_command", "worker_settings", "run_worker",
     },
     LeaseHandle: {"on_extended"},

@@ -54,10 +54,10 @@ class Janitor:
             await forget_waits(self._store)
             await forget_server_records(self._store, moment(self._world.wall()))
             await purge_trends(self._store, moment(self._world.wall()))
+            await forget_stacks(self._store, moment(self._world.wall()))
             await self._remove_old_health(moment(self._world.wall()) - KEEP_HEALTH_FOR)
         await self._remove_some_answers()
         await self._sweep_some_logs()
-        await forget_stacks(self._store, moment(self._world.wall()))
         for record in await self._store.records("queue"):
             if not msgspec.json.decode(record.value, type=QueueSettings).ranked:
                 await self._client.rerank_queue(record.name)

@@ -95,7 +95,7 @@ class FolderHandle:
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
-                raise OSError(errno.EINVAL, f"not a regular file of at most {limit:,} bytes", name)
+                raise OSError(errno.EINVAL, f"not a regular file, or larger than {limit:,} B", name)
             return os.read(descriptor, limit + 1)
         finally:
             os.close(descriptor)
