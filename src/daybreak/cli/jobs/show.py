@@ -182,11 +182,15 @@ def _say_history(history: list[Event]) -> None:
     say()
     say_table(
         [Column("TIME"), Column("EVENT"), Column("BY", drop=1), Column("DETAIL", gives=True)],
-        [[clock(event.at), safe(event.kind.replace("_", " ")), safe(event.by), _detail(event)] for event in history],
+        [
+            [clock(event.at), safe(event.kind.replace("_", " ")), safe(event.by), event_detail(event)]
+            for event in history
+        ],
     )
 
 
-def _detail(event: Event) -> str:
+def event_detail(event: Event) -> str:
+    """What an event says besides its kind, in one line."""
     parts = [
         event.reason.value if event.reason else "",
         f"attempt {event.attempt}" if event.kind == "started" else "",

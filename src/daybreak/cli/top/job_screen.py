@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from daybreak.api.job_history import Attempt, attempts
-from daybreak.cli.jobs.show import facts
+from daybreak.cli.jobs.show import event_detail, facts
 from daybreak.cli.top.actions import ACTIONS
 from daybreak.cli.top.data_screen import DataScreen
 from daybreak.cli.top.log_screen import LogScreen
@@ -21,11 +21,13 @@ from daybreak.cli.top.text_pane import TextPane
 from daybreak.cli.top.why_screen import WhyScreen
 from daybreak.client.client import Client
 from daybreak.core.errors import JobNotFound
+from daybreak.core.events import Event
 from daybreak.core.model import Job
 from daybreak.core.text import clock, first_line, lasted, safe
 
 FIRST: Final = ("state", "why", "error", "progress", "arguments", "result")  # what people look for
 MAX_ATTEMPTS: Final = 6  # lines of the table
+MAX_EVENTS: Final = 100  # of the history
 ATTEMPT_COLUMNS: Final = (
     TableColumn("ATTEMPT"), TableColumn("STARTED"), TableColumn("RAN"), TableColumn("ENDED"),
     TableColumn("WORKER", most=20, drop=1), TableColumn("ERROR", gives=True),
@@ -64,6 +66,7 @@ class JobScreen(DataScreen):
         self.job_id = job
         self._job: Job | None = None
         self._facts: list[tuple[str, str]] = []
+        self._history: list[Event] = []
         self._attempts: list[Attempt] = []
         self._is_removed = False
 
@@ -79,7 +82,7 @@ class JobScreen(DataScreen):
         except JobNotFound:
             self._is_removed = True
             return
-        self._job, self._attempts = job, attempts(history)
+        self._job, self._history, self._attempts = job, history, attempts(history)
 
     def show(self) -> None:
         job = self._job
@@ -102,7 +105,15 @@ class JobScreen(DataScreen):
             lines += [(f" {'':<11}{line}", "") for line in rest]
         if self._job is not None and self._job.failure is not None and self._job.failure.traceback:
             lines += [("", ""), *((f" {line}", "") for line in trace_lines(self._job.failure.traceback))]
-        return lines
+        return [*lines, ("", ""), (" What happened, and who did it", "bold"), *self._events()]
+
+    def _events(self) -> list[Part]:
+        """The latest events, the newest first."""
+        events = self._history[-MAX_EVENTS:][::-1]
+        return [
+            (f" {clock(event.at)[11:19]}   {event.kind.replace('_', ' ')}, {event.by}  {event_detail(event)}", "")
+            for event in events
+        ]  # fmt: skip
 
     def action_scroll_facts(self, by: int) -> None:
         self.query_one("#facts", TextPane).action_move_page(by)

@@ -70,6 +70,8 @@ class Bar(Painted):
         self._fill = fill
 
     def show(self, *lines: Line) -> None:
+        if list(lines) == self._lines:
+            return  # nothing to send to a terminal that may be far away
         self._lines = list(lines)
         self.styles.height = max(len(lines), 1)
         self.refresh()

@@ -71,6 +71,7 @@ class RowTable(Painted, can_focus=True):
         self.empty: list[str] = []  # what to show instead of rows
         self._index = 0
         self._top = 0
+        self._last_drawn: tuple[object, ...] = ()
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -104,6 +105,9 @@ class RowTable(Painted, can_focus=True):
         self._top = self._index - line
         self._scroll()
 
+    def _drawn(self) -> tuple[object, ...]:
+        return self.rows, self._index, self._top, frozenset(self.marks), tuple(self.empty), self.size
+
     def index_of(self, key: str) -> int:
         return next(n for n, row in enumerate(self.rows) if row.key == key)
 
@@ -111,10 +115,18 @@ class RowTable(Painted, can_focus=True):
         """Keep the cursor in view, and the list without empty lines at its end."""
         height = max(self.size.height - 1, 1)
         self._top = max(min(self._top, len(self.rows) - height, self._index), self._index - height + 1, 0)
-        self.refresh()
+        if self._drawn() != self._last_drawn:  # a terminal may be far away
+            self._last_drawn = self._drawn()
+            self.refresh()
 
     def on_resize(self) -> None:
         self._scroll()
+
+    def on_focus(self) -> None:
+        self.refresh()
+
+    def on_blur(self) -> None:
+        self.refresh()
 
     # -- the cursor ----------------------------------------------------------------------------------------------------
 

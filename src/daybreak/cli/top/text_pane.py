@@ -51,7 +51,7 @@ class TextPane(Painted, can_focus=True):
         if list(parts) != self._parts:
             self._parts = list(parts)
             self._width = 0
-        self._wrap()
+            self._wrap()
 
     def on_resize(self) -> None:
         self._wrap()
