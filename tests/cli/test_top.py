@@ -216,6 +216,7 @@ def test_in_a_real_terminal_it_shows_a_job_and_leaves_the_terminal_as_it_was(pla
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
 def test_without_colours_no_colour_is_sent(place, terminal):
     place.fail("smtp refused")
+    place.submit()  # the selected job; the state of the other one would be red
     screen = terminal(NO_COLOR="1")
     screen.until("failed 1")
     screen.press("q")
