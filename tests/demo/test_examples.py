@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -81,3 +82,19 @@ def test_the_night_of_simulations_writes_its_table_and_goes_on_where_it_was(tmp_
         rows = list(csv.DictReader(file))
     assert [(row["vin"], row["duty"]) for row in rows[9:11]] == [("10.0", "0.86"), ("11.0", "0.05")]
     assert float(rows[5]["vout"]) == pytest.approx(10 * 0.5 / 1.02, rel=0.02)
+
+
+def test_every_report_of_the_stations_is_on_the_server_exactly_once(tmp_path):
+    script = ROOT / "examples" / "report_upload" / "run.py"
+    ran = run(tmp_path, "python", "-W", "error", script, "--keep", "shift")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    said = dict(re.findall(r"(?m)^(\w+(?: \w+)*?)  +(.*)$", ran.stdout))
+    assert said["dropped"].startswith("90 reports, ")
+    assert said["on the server"] == "90 exactly once, 0 missing, 0 unknown"
+    assert "answers lost" in said["trouble"]
+    assert not said["retries"].startswith("0;")
+    assert ran.stdout.endswith("every report is on the server exactly once\n")
+    assert len(list((tmp_path / "shift" / "drop" / "done").glob("*.wsjf"))) == 90
+    again = run(tmp_path, "python", script, "--keep", "shift")
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "shift exists" in again.stderr
