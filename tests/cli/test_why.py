@@ -202,21 +202,36 @@ def test_the_lease_of_a_dead_worker(place, why, obey):
 
 
 @pytest.mark.parametrize(
-    ("kind", "about"),
+    ("kind", "about", "command"),
     [
-        ("unknown task", {"tasks": (("mail", 2),)}),
-        ("unserved queue", {"tasks": (("mail", 1),), "queues": ("reports",)}),
-        ("draining", {"tasks": (("mail", 1),), "stopping": True}),
-        ("workers busy", {"tasks": (("mail", 1),), "processes": 2, "running": 2}),
+        ("unknown task", {"tasks": (("mail", 2),)}, "tasks.py --queues night"),
+        ("unknown task", {"tasks": (("other", 1),)}, "tasks.py --queues night"),
+        ("unserved queue", {"tasks": (("mail", 1),), "queues": ("reports",)}, "tasks.py --queues night"),
+        ("draining", {"tasks": (("mail", 1),), "stopping": True}, "tasks.py --queues night"),
+        ("workers busy", {"tasks": (("mail", 1),), "processes": 2, "running": 2}, "tasks.py --queues night"),
     ],
 )
-def test_workers_that_cannot_run_it(place, why, kind, about):
-    job = place.submit()
+def test_workers_that_cannot_run_it(place, why, kind, about, command):
+    job = place.submit(queue="night")
+    about.setdefault("queues", ("night",))
     tasks = about.pop("tasks")
     place.worker(*tasks, app="tasks.py", **about)
     cause = why(job)[kind]
-    assert cause["command"].startswith("daybreak worker ")
+    assert cause["command"] == f"daybreak worker {command}"
     assert cause["holders"] == ["w1-id"]
+
+
+def test_the_target_for_a_task_that_is_unknown_in_several_apps_is_left_to_the_reader(place, why):
+    job = place.submit()
+    place.worker("one", app="one.py", id="w1")
+    place.worker("two", app="two.py", id="w2")
+    assert why(job)["unknown task"]["command"] == "daybreak worker TARGET"
+
+
+def test_a_name_with_shell_characters_is_quoted_in_the_command(place, why):
+    place.do(lambda client: client.pause("a b"))
+    job = place.submit(queue="a b")
+    assert why(job)["paused"]["command"] == "daybreak queues resume 'a b'"
 
 
 def test_the_command_that_starts_a_worker_starts_the_job(place, why, start, until, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final, Literal
@@ -38,7 +39,7 @@ class Cause(Struct, frozen=True, kw_only=True):
     @property
     def command_line(self) -> str:
         """The command as one would type it."""
-        return " ".join(("daybreak", *self.command)) if self.command else ""
+        return shlex.join(("daybreak", *self.command)) if self.command else ""
 
 
 class Why(Struct, frozen=True, kw_only=True):
@@ -184,7 +185,8 @@ def _no_worker(here: Situation) -> Iterator[Cause]:
         text = f"no live worker has the task {task!r}, version {version}"
         if versions:
             text = f"{text}; they have version {', '.join(map(str, versions))}"
-        yield Cause(kind="unknown task", text=text, holders=_ids(live), command=worker_words(task, job.spec.queue))
+        command = worker_words(task, job.spec.queue, _target_of(here))
+        yield Cause(kind="unknown task", text=text, holders=_ids(live), command=command)
         return
     if not here.serving:
         yield Cause(
@@ -225,7 +227,7 @@ def _busy(here: Situation) -> Cause:
         kind="workers busy",
         text=f"all {counted(slots, 'slot')} of {counted(len(workers), 'worker')} that could run it are in use",
         holders=_ids(workers),
-        command=("worker", _target(workers)),
+        command=worker_words(here.job.spec.task, here.job.spec.queue, _target(workers)),
     )
 
 
@@ -343,3 +345,14 @@ def _job_ids(here: Situation) -> tuple[str, ...]:
 def _target(workers: list[WorkerInfo]) -> str:
     """The app that the latest worker ran, or a placeholder."""
     return next((worker.app for worker in workers if worker.app), "TARGET")
+
+
+def _target_of(here: Situation) -> str:
+    """The app of a task that no live worker knows: that of the latest worker that knew it, or knew another version. If
+    none did, the task is probably new in the app of the workers, if they have one in common."""
+    task = here.task
+    knew = [worker for worker in here.workers if task in worker.tasks]
+    knew += [worker for worker in here.workers if any(name == task[0] for name, _ in worker.tasks)]
+    if not knew and len({worker.app for worker in here.live}) == 1:
+        knew = here.live
+    return _target(knew)
