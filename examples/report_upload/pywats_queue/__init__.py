@@ -14,6 +14,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .errors import AuthenticationError, NetworkError, ValidationError, WATSError
 from .queue import (
     AsyncQueueAdapter,
     BaseQueue,
@@ -33,9 +34,19 @@ from .queue import (
 
 if TYPE_CHECKING:
     from .client.queue import PersistentQueue
+    from .client.service import AsyncPendingQueue, PendingQueueState
+    from .reports import UUTReport
+    from .wats import AsyncWATS, pyWATS
 
 # Imported when they are first used, so that the core can be used without code that does file I/O.
-_LATER = {"PersistentQueue": ".client.queue"}
+_LATER = {
+    "AsyncPendingQueue": ".client.service",
+    "AsyncWATS": ".wats",
+    "PendingQueueState": ".client.service",
+    "PersistentQueue": ".client.queue",
+    "UUTReport": ".reports",
+    "pyWATS": ".wats",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -45,12 +56,17 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "AsyncPendingQueue",
     "AsyncQueueAdapter",
+    "AsyncWATS",
+    "AuthenticationError",
     "BaseQueue",
     "DuplicateItemError",
     "ItemNotFoundError",
     "ItemTakenError",
     "MemoryQueue",
+    "NetworkError",
+    "PendingQueueState",
     "PersistentQueue",
     "QueueCorruptedError",
     "QueueCriticalError",
@@ -60,4 +76,8 @@ __all__ = [
     "QueueItem",
     "QueueItemStatus",
     "QueueStats",
+    "UUTReport",
+    "ValidationError",
+    "WATSError",
+    "pyWATS",
 ]

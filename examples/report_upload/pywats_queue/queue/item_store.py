@@ -17,6 +17,7 @@ import msgspec
 
 from daybreak.core.errors import StoreCorrupt, StoreError
 from daybreak.core.model import (
+    DEFAULT_QUEUE,
     UNFINISHED,
     HandedBack,
     Job,
@@ -72,6 +73,7 @@ class ItemStore:
         self.store = store
         self.lock = threading.RLock()
         self.held: dict[str, Held] = {}
+        self.next_in: timedelta | None = None  # when an item falls due, as the last `take` found
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         with self.lock:
@@ -96,8 +98,19 @@ class ItemStore:
 
     # -- items ---------------------------------------------------------------------------------------------------------
 
-    def add(self, item_id: str, args: bytes, *, priority: int, max_attempts: int, meta: dict[str, Any]) -> Verdict:
-        retry = Retry(strategy="fixed", attempts=max(max_attempts, 1), delay=timedelta(), jitter=0.0)
+    def add(
+        self,
+        item_id: str,
+        args: bytes,
+        *,
+        priority: int,
+        max_attempts: int,
+        meta: dict[str, str] | None = None,
+        retry: Retry | None = None,
+    ) -> Verdict:
+        """Add an item. Without a `retry` of its own it is tried again at once."""
+        if retry is None:
+            retry = Retry(strategy="fixed", attempts=max(max_attempts, 1), delay=timedelta(), jitter=0.0)
         spec = JobSpec(
             id=item_id,
             task=TASK,
@@ -107,7 +120,7 @@ class ItemStore:
             options=Options(retry=retry, keep_completed=None, keep_failed=None),
             by=BY,
             tags=() if max_attempts else (NO_RETRIES,),
-            meta=meta,
+            meta=meta or {},
         )
         [inserted] = self.call(self.store.insert([spec]))
         return inserted.verdict
@@ -138,13 +151,14 @@ class ItemStore:
         totals = self.call(self.store.totals(QUEUE))
         return sum(total.n for total in totals if total.what.startswith("completed"))
 
-    def set_capacity(self, capacity: int | None) -> None:
-        """Limit the unfinished items."""
-        value = msgspec.json.encode(QueueSettings(capacity=capacity))
-        [now] = self.call(self.store.records("queue", QUEUE)) or [None]
-        if now is None and capacity is None:
+    def set_limits(self, *, capacity: int | None = None, max_running: int | None = None) -> None:
+        """Limit the unfinished items, and those that are taken at a time."""
+        settings = QueueSettings(capacity=capacity, max_running=max_running)
+        value = msgspec.json.encode(settings)
+        records = self.call(self.store.records("queue", QUEUE))
+        if not records and settings == DEFAULT_QUEUE:
             return
-        if now is None or now.value != value:
+        if not records or records[0].value != value:
             self.call(self.store.put([Put(kind="queue", name=QUEUE, value=value, by=BY)]))
 
     # -- leases --------------------------------------------------------------------------------------------------------
@@ -157,10 +171,12 @@ class ItemStore:
             worker=BY, queues=(QUEUE,), tasks=frozenset({(TASK, 1)}), lease_for=LEASE_FOR, begins=begins, job=item_id
         )
         with self.lock:
-            leases = self.call(self.store.exchange(Exchange(claim=claim))).leases
-            if not leases:
+            answer = self.call(self.store.exchange(Exchange(claim=claim)))
+            self.next_in = answer.next_in
+            if not answer.leases:
                 return None
-            held = self.held[leases[0].job] = Held(leases[0], is_marked=is_marked)
+            [lease] = answer.leases
+            held = self.held[lease.job] = Held(lease, is_marked=is_marked)
             return held
 
     def begin(self, held: Held) -> None:

@@ -54,7 +54,7 @@ class MemoryQueue(BaseQueue):
 
     def _use(self, store: ItemStore) -> None:
         self._items_store = store
-        store.set_capacity(self._max_size)
+        store.set_limits(capacity=self._max_size)
 
     @property
     def _store(self) -> ItemStore:

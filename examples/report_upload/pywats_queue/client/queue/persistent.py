@@ -65,7 +65,7 @@ class PersistentQueue(MemoryQueue):
         """Read the folder, as a new queue on it does."""
         store = self._folder.load(delete_completed=self._delete_completed)
         self._unread = None
-        store.set_capacity(self._max_size)
+        store.set_limits(capacity=self._max_size)
         for record in store.call(store.store.records(CHANGED)):
             if store.job(record.name) is None:  # a crash came between the end of the item and the end of this record
                 self._put_changed(record.name, None)

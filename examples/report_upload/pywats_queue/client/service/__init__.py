@@ -1,0 +1,7 @@
+"""The upload service. In pyWATS this is `pywats_client.service`."""
+
+from __future__ import annotations
+
+from .pending import AsyncPendingQueue, PendingQueueState
+
+__all__ = ["AsyncPendingQueue", "PendingQueueState"]

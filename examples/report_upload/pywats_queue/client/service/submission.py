@@ -1,0 +1,29 @@
+"""How a report is handed to the API: `submit_uut`, of an async client or of a blocking one."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+# An API that takes a report as it is in its file may have `submit_raw`.
+_NAMES: Final = ("submit_raw", "submit_uut")
+
+Submit = Callable[[Any], Awaitable[Any]]
+
+
+def submit_of(api: Any) -> Submit:
+    """The function that uploads a report through this API."""
+    report = api.report
+    for name in _NAMES:
+        method = getattr(report, name, None)
+        if method is not None and inspect.iscoroutinefunction(method):
+            return method  # type: ignore[no-any-return]
+    blocking = report.submit_uut
+
+    async def submit(data: Any) -> Any:
+        answer = await asyncio.to_thread(blocking, data)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    return submit
