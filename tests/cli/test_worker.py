@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import logging
 import os
 import re
@@ -17,7 +18,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from daybreak.cli import dev, logs
+from daybreak.cli import code_changes, dev, logs
 from daybreak.worker.settings import WorkerSettings
 
 TASKS = """
@@ -293,16 +294,28 @@ def test_dev_waits_for_broken_code_to_be_mended(start, cli, tasks):
 def test_dev_sees_files_that_are_written_made_and_deleted(tmp_path):
     (tmp_path / "a.py").touch()
     (tmp_path / ".venv").mkdir()
-    before = dev._stamps(tmp_path)
-    assert dev._changed(before, dev._stamps(tmp_path)) == []
+    before = code_changes.stamps(tmp_path)
+    assert code_changes.changed(before, code_changes.stamps(tmp_path)) == []
     (tmp_path / ".venv" / "x.py").touch()
     (tmp_path / "daybreak.db").touch()
-    assert dev._changed(before, dev._stamps(tmp_path)) == []
+    assert code_changes.changed(before, code_changes.stamps(tmp_path)) == []
     (tmp_path / "b.py").touch()
-    assert dev._changed(before, dev._stamps(tmp_path)) == [str(tmp_path / "b.py")]
+    assert code_changes.changed(before, code_changes.stamps(tmp_path)) == [str(tmp_path / "b.py")]
     (tmp_path / "b.py").unlink()
     os.utime(tmp_path / "a.py", ns=(1, 1))
-    assert dev._changed(before, dev._stamps(tmp_path)) == [str(tmp_path / "a.py")]
+    assert code_changes.changed(before, code_changes.stamps(tmp_path)) == [str(tmp_path / "a.py")]
+
+
+def test_dev_is_told_of_changes_in_folders_old_and_new(tmp_path):
+    (tmp_path / "a.py").touch()
+    look = code_changes.looks(tmp_path)
+    assert next(look)  # what happened before it was there
+    (tmp_path / "notes.txt").touch()
+    assert not next(look)
+    for path in (tmp_path / "a.py", tmp_path / "new" / "b.py"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("n = 1")
+        assert any(next(look) for _ in range(120))
 
 
 def test_dev_compiles_anew_what_was_written_while_the_worker_ended(monkeypatch, tmp_path):
@@ -327,7 +340,7 @@ def test_dev_compiles_anew_what_was_written_while_the_worker_ended(monkeypatch, 
         compiled(path).parent.mkdir(exist_ok=True)
         compiled(path).touch()
     monkeypatch.setattr(dev, "_running", running)
-    monkeypatch.setattr(dev, "POLL_INTERVAL", 0)
+    monkeypatch.setattr(dev, "looks", lambda folder: itertools.repeat(True))
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     assert dev._serve([], None, tmp_path) == 0
     assert starts == [True, False, False]

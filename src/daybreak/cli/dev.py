@@ -8,14 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import click
 
+from daybreak.cli.code_changes import changed, looks, stamps
 from daybreak.cli.options import NAME, Whole
 from daybreak.cli.output import note
 from daybreak.cli.root import store_options
@@ -23,10 +23,6 @@ from daybreak.cli.session import Session, session
 from daybreak.cli.worker import words_of, worker_options
 from daybreak.core.text import safe
 from daybreak.system import platform
-
-POLL_INTERVAL: Final = 0.5  # seconds
-MAX_FILES: Final = 5000
-_SKIPPED: Final = frozenset({"__pycache__", "node_modules", "venv", "env", "build", "dist", "site-packages"})
 
 
 @click.command("dev", short_help="Run a worker that restarts when the code changes.")
@@ -74,25 +70,34 @@ def _serve(words: list[str], server: list[str] | None, folder: Path) -> int:
     """Run the worker in a child process and restart it at every change. A worker that failed to start is started again
     after the next change. The server, if one is wanted, is restarted with the worker."""
     _handle_signals()
-    before = _stamps(folder)
+    before, look = stamps(folder), looks(folder)
     while True:
         with contextlib.ExitStack() as stack:
             worker = stack.enter_context(_running(words))
             if server is not None:
                 stack.enter_context(_running(server))
-            while worker.poll() is None and not (changed := _changed(before, _stamps(folder))):
-                time.sleep(POLL_INTERVAL)
-            if worker.poll() is not None:
+            found = _wait(before, folder, look, worker)
+            if not found:
                 if worker.returncode in (0, -signal.SIGTERM):
                     return 0
                 note(f"the worker exited with code {worker.returncode}; it will be restarted when a file changes")
-                while not (changed := _changed(before, _stamps(folder))):
-                    time.sleep(POLL_INTERVAL)
-        then, before = before, _stamps(folder)
-        _forget_compiled(
-            [*changed, *_changed(then, before)]
-        )  # including files that were written while the worker stopped
-        note(f"{safe(str(Path(changed[0]).relative_to(folder)))} changed; restarting the worker")
+                found = _wait(before, folder, look)
+        then, before = before, stamps(folder)
+        _forget_compiled([*found, *changed(then, before)])  # including files that were written while the worker stopped
+        note(f"{safe(str(Path(found[0]).relative_to(folder)))} changed; restarting the worker")
+
+
+def _wait(
+    before: dict[str, int], folder: Path, look: Iterator[bool], worker: subprocess.Popen[bytes] | None = None
+) -> list[str]:
+    """Wait until files have changed, and return them; none if the worker ended before."""
+    for may_have_changed in look:
+        if worker is not None and worker.poll() is not None:
+            return []
+        found = changed(before, stamps(folder)) if may_have_changed else []
+        if found:
+            return found
+    return []
 
 
 def _handle_signals() -> None:
@@ -125,26 +130,6 @@ def _running(words: list[str]) -> Iterator[subprocess.Popen[bytes]]:
         if worker.poll() is None:
             worker.kill()
             worker.wait()
-
-
-def _stamps(folder: Path) -> dict[str, int]:
-    """The modification times of the Python and settings files below the folder."""
-    found: dict[str, int] = {}
-    for parent, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".") and name not in _SKIPPED]
-        for name in files:
-            if name.endswith(".py") or name in ("daybreak.toml", "pyproject.toml"):
-                path = os.path.join(parent, name)  # noqa: PTH118 - thousands of them, twice a second
-                with contextlib.suppress(OSError):
-                    found[path] = os.stat(path).st_mtime_ns  # noqa: PTH116
-        if len(found) > MAX_FILES:
-            break
-    return found
-
-
-def _changed(before: dict[str, int], now: dict[str, int]) -> list[str]:
-    """The files that were written, created or deleted."""
-    return [path for path in {**before, **now} if before.get(path) != now.get(path)]
 
 
 def _forget_compiled(changed: list[str]) -> None:

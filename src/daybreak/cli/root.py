@@ -34,6 +34,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "resources": ("daybreak.cli.resources", "List shared resources and change their limits."),
         "locks": ("daybreak.cli.locks", "List locks; take, extend and release them for an owner."),
         "files": ("daybreak.cli.files", "List, fetch and verify the files of jobs."),
+        "watches": ("daybreak.cli.watches", "List watched folders; pause them."),
         "workers": ("daybreak.cli.workers", "List workers and whether they are live."),
         "stats": ("daybreak.cli.stats", "Show counts of jobs, retries and timeouts."),
         "report": ("daybreak.cli.report", "Show what happened last night, and what to do."),
@@ -44,6 +45,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "worker": ("daybreak.cli.worker", "Run a worker until it is stopped."),
         "serve": ("daybreak.cli.serve", "Serve the REST API and the dashboard until they are stopped."),
         "dev": ("daybreak.cli.dev", "Run a worker that restarts when the code changes."),
+        "watch": ("daybreak.cli.watch", "Make a job of every file that is put into a folder."),
     },
     "Set up and maintain": {
         "init": ("daybreak.cli.init", "Write a settings file and a first task."),

@@ -9,6 +9,7 @@ import click
 from rich.text import Text
 
 from daybreak.cli.doctor.setup import about_settings, about_store, about_writing
+from daybreak.cli.doctor.watches import about_watches
 from daybreak.cli.doctor.work import about_work
 from daybreak.cli.errors import Exit
 from daybreak.cli.options import as_json
@@ -67,7 +68,9 @@ async def _check(client: Client, here: Session) -> list[Finding]:
     findings = await about_store(client.store)
     findings.append(await about_writing(client))
     findings.append(ok_finding(f"files are kept in {(await here.files(client)).location.removeprefix('file://')}"))
-    return [*findings, *[finding async for finding in about_work(client, here, datetime.now(UTC))]]
+    now = datetime.now(UTC)
+    findings += [finding async for finding in about_watches(client, here, now)]
+    return [*findings, *[finding async for finding in about_work(client, here, now)]]
 
 
 def _say(findings: list[Finding]) -> None:

@@ -56,10 +56,12 @@ class WatchStatus(Struct, frozen=True, kw_only=True):
     reported: tuple[tuple[str, str], ...] = ()
 
     def state_at(self, now: datetime, *, paused: bool) -> str:
-        """running, paused, full, missing, or `gone` if no watcher has written for three minutes."""
-        if self.state == "stopped" or now - self.seen_at > FRESH_FOR:
-            return "stopped" if self.state == "stopped" else "gone"
-        return "paused" if paused else self.state
+        """paused, running, full, missing, stopped, or `gone` if no watcher has written for three minutes."""
+        if paused:
+            return "paused"
+        if self.state != "stopped" and now - self.seen_at > FRESH_FOR:
+            return "gone"
+        return self.state
 
 
 async def write_status(client: Client, status: WatchStatus) -> None:

@@ -101,15 +101,15 @@ class FolderWatcher:
 
     # -- running -------------------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Watch until cancelled. No error stops the worker."""
+    async def run(self, *, until_idle: bool = False) -> None:
+        """Watch until cancelled, or until no file is left to wait for. No error stops the worker."""
         while True:
             try:
                 with watch_lock(self.watch.folder, self.watch.name) as is_active:
-                    if is_active:
-                        await self._run()
-                    else:
-                        self._say("standby", "another process watches it; this one stands by")
+                    if is_active or until_idle:  # who waits for the end cannot stand by, and two may work at once
+                        await self._run(until_idle=until_idle)
+                        return
+                    self._say("standby", "another process watches it; this one stands by")
             except OSError as error:
                 self._state = "missing"
                 self._say(str(error), f"the folder cannot be used: {error.strerror or error}")
@@ -126,7 +126,7 @@ class FolderWatcher:
         await asyncio.to_thread(self._open)
         await self._finish_leftovers()
 
-    async def _run(self) -> None:
+    async def _run(self, *, until_idle: bool) -> None:
         await self.begin()
         self._state, self._said = "running", ""
         helpers = [asyncio.create_task(self._follow_ends())]
@@ -135,6 +135,8 @@ class FolderWatcher:
         try:
             while True:
                 await self.step()
+                if until_idle and self.is_idle:
+                    return
                 for helper in helpers:
                     if helper.done():
                         helper.result()
