@@ -274,6 +274,7 @@ async def test_a_running_job_is_asked_to_stop(aplace):
     job = aplace.run()
     async with top(aplace.url) as screens:
         await screens.press("c")
+        assert f"Cancel job {prefix(job)}?" in screens.text()
         assert "1 running job will be asked to stop." in screens.text()
         await screens.press("y")
         assert (await screens.client.get(job)).cancelling

@@ -56,7 +56,9 @@ class Plan(Struct, frozen=True):
         return Counter(answer.state.value if answer.state else "removed" for answer in answers)
 
     def question(self) -> str:
-        """`Cancel 12 jobs?` with the exact number."""
+        """`Cancel 12 jobs?` with the exact number. If only one job was selected, its id."""
+        if len(self.expected) == 1:
+            return f"{self.action.label.capitalize()} job {self.ids[0][-8:]}?"
         return f"{self.action.label.capitalize()} {counted(len(self.ids), 'job')}?"
 
     def lines(self, to: str = "") -> list[str]:
@@ -121,5 +123,6 @@ def outcome(action: JobAction, answers: Iterable[Amendment], to: str = "") -> st
     if verdicts["requested"]:
         parts.append(f"{counted(verdicts['requested'], 'running job')} {action.requested}")
     if others := verdicts["refused"] + verdicts["missing"]:
-        parts.append(f"{counted(others, 'job')} had changed meanwhile and stayed as it was")
+        stayed = "stayed as it was" if others == 1 else "stayed as they were"
+        parts.append(f"{counted(others, 'job')} had changed meanwhile and {stayed}")
     return ", ".join(parts).capitalize() + "."
