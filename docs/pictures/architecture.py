@@ -35,6 +35,7 @@ HOLDS = {
     "runs": "sweeps: points, progress, tables",
     "adapters": "clients of simulators",
     "feeds": "drop folders",
+    "sqs": "remote workers",
     "worker": "supervisor and children: claim, run, report",
     "services": "reaper, scheduler, janitor",
     "client": "submit, find, amend and wait, over any store",

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
-from daybreak.core.errors import BadInput, StoreUnavailable, Unsupported
+from daybreak.core.errors import BadInput, StoreUnavailable
 from daybreak.core.units import clean, duration
 
 DEFAULT_FILE: Final = "daybreak.db"
@@ -31,8 +31,7 @@ COMMAND_LINE: Final = "the command line"
 IN_CODE: Final = "an argument in code"
 BY_DEFAULT: Final = "the default"
 
-# Schemes of planned stores, so that the error says "not yet" instead of "unknown".
-_NOT_YET: Final = {"sqs": "SQS"}
+TRANSPORT: Final = "sqs"  # no store, but where a remote worker gets its jobs from
 _TEXTS: Final = ("url", "app", "files")
 FILES_SCHEMES: Final = ("file", "s3", "gs", "az")
 # The accepted schemes, and the one under which the store is known.
@@ -179,12 +178,9 @@ def url_of(text: str, folder: Path, origin: str = "") -> str:
         return _directory(rest, folder, source)
     if known in _SERVERS:
         return _server(_SERVERS[known], rest, source)
-    # The errors repeat only the scheme, because the rest may contain a password.
-    if known in _NOT_YET:
-        raise Unsupported(
-            f"{scheme}://{source}: there is no {_NOT_YET[known]} store yet in this version; "
-            "use a SQLite file, such as sqlite:///daybreak.db"
-        )
+    if known == TRANSPORT:
+        return _server(TRANSPORT, rest, source)
+    # The error repeats only the scheme, because the rest may contain a password.
     raise BadInput(
         f"{scheme}://{source} is not a store that Daybreak knows: write sqlite:///jobs.db, "
         "postgresql://host/database, redis://host, dir://folder or memory://"
@@ -212,7 +208,7 @@ def _refuse_missing_slashes(text: str, source: str) -> None:
     known = scheme.lower()
     if colon and known == "sqlite":
         raise BadInput(f"{text!r}{source}: the URL of a file has three slashes; write sqlite:///{rest or 'jobs.db'}")
-    if colon and (known in ("memory", "dir") or known in _SERVERS or known in _NOT_YET):
+    if colon and (known in ("memory", "dir") or known in _SERVERS or known == TRANSPORT):
         # The error repeats only the scheme, because the rest may contain a password.
         raise BadInput(f"{scheme}:{source} is not the URL of a store: write {scheme}:// and what follows")
 

@@ -217,7 +217,7 @@ def test_a_store_beside_us_is_not_the_one_of_the_project(cli, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("url", "code", "told"),
     [
-        ("sqs://queue", 2, "no SQS store yet in this version"),
+        ("sqs://queue", 2, "sqs:// is not a store"),
         ("postgresql://ann:p@ss@db:port/x", 2, "its port is not a number"),
         ("ftp://x", 2, "not a store that Daybreak knows"),
         ("jobs", 2, "write a path that ends in .db"),

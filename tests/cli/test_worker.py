@@ -127,7 +127,7 @@ def test_a_worker_for_command_lines_alone_needs_no_app(cli, handed):
         (["worker", "tasks.py", "--lease", "1ms"], "between 0.2 s and 1 h"),
         (["worker", "tasks.py", "--memory-limit", "much"], "write a size"),
         (["worker", "tasks.py", "--isolation", "fork"], "no isolation named 'fork'"),
-        (["worker", "tasks.py", "--url", "sqs://x"], "no SQS store yet"),
+        (["worker", "tasks.py", "--url", "sqs://x"], "write 1 to 30 letters"),
         (["dev"], "no app is set"),
     ],
 )

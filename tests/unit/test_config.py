@@ -251,13 +251,12 @@ def test_a_url_of_a_server_that_is_none(folder, url):
     assert "hunter" not in str(caught.value)
 
 
-@pytest.mark.parametrize("scheme", ["sqs"])
-def test_stores_to_come_are_refused_as_such_and_keep_their_password(folder, scheme):
-    with pytest.raises(Unsupported, match=r"no .* store yet in this version") as caught:
-        resolve(folder, f"{scheme}://ann:hunter2@db/jobs")
+def test_sqs_is_an_address_for_workers_and_no_store(folder):
+    found = resolve(folder, "sqs://ann:hunter2@eu-west-1/jobs")
+    assert "hunter2" not in found.store
+    with pytest.raises(Unsupported, match="is not a store") as caught:
+        store_for(found.url)
     assert "hunter2" not in str(caught.value)
-    with pytest.raises(Unsupported):
-        store_for(f"{scheme}://db")
 
 
 @pytest.mark.parametrize(

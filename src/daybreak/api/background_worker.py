@@ -17,9 +17,9 @@ from daybreak.api.resources import provide
 from daybreak.client.client import Client
 from daybreak.core.errors import BadInput, NotImportable
 from daybreak.core.units import duration
+from daybreak.files import Blobs
 from daybreak.runs.sweep import notice_rights
 from daybreak.runs.watch import RunWatch
-from daybreak.store.protocol import Store
 from daybreak.tasks.options import check_worker_options
 from daybreak.tasks.registry import Program
 from daybreak.telemetry import sdk
@@ -77,29 +77,37 @@ _EXPECTED: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
 
 async def make_worker(app: Daybreak, settings: WorkerSettings, target: str | None = None) -> Worker:
     """Build a worker for all tasks of an app, on the store of the running loop."""
-    if settings.allow_commands:
-        from daybreak.worker.child.commands import add_commands  # noqa: PLC0415
-
-        add_commands(app.program)
     client = await app.client()
     await provide(client, app.program.resources())
     target = target or target_of(app)
-    isolation = settings.isolation or _isolation(client.store, target)
-    if isolation == "process":
-        _check_importable(app.program, target)
-    launch = ChildPlan(
-        program=app.program,
-        settings=msgspec.structs.replace(settings, isolation=isolation),
-        target=target or "",
-        imports=_modules(app),
-        url=app.settings.url,
-        blobs=await app._sessions.files.blobs(),  # noqa: SLF001 - the app and its workers are one part
-    )
+    blobs = await app._sessions.files.blobs()  # noqa: SLF001 - the app and its workers are one part
+    launch = child_plan(app, settings, target, is_shared=client.store.traits.shared, blobs=blobs)
     background = _background(app, client, settings)
     source = StoreSource(client.store, launch, app.world, app=app.name or target or "")
     worker = Worker(source, launch, app.world, listener=app.hooks, background=background)
     background.append(lambda: _export_metrics(worker, client))
     return worker
+
+
+def child_plan(
+    app: Daybreak, settings: WorkerSettings, target: str | None, *, is_shared: bool = True, blobs: Blobs | None = None
+) -> ChildPlan:
+    """What children need to run the tasks of an app. Without a store that is shared they are threads."""
+    if settings.allow_commands:
+        from daybreak.worker.child.commands import add_commands  # noqa: PLC0415
+
+        add_commands(app.program)
+    isolation = settings.isolation or _isolation(target, is_shared=is_shared)
+    if isolation == "process":
+        _check_importable(app.program, target)
+    return ChildPlan(
+        program=app.program,
+        settings=msgspec.structs.replace(settings, isolation=isolation),
+        target=target or "",
+        imports=_modules(app),
+        url=app.settings.url,
+        blobs=blobs,
+    )
 
 
 async def _export_metrics(worker: Worker, client: Client) -> None:
@@ -129,8 +137,8 @@ def _background(
     return background
 
 
-def _isolation(store: Store, target: str | None) -> Literal["process", "thread"]:
-    if not store.traits.shared:
+def _isolation(target: str | None, *, is_shared: bool) -> Literal["process", "thread"]:
+    if not is_shared:
         return "thread"  # a child process could not reach this store
     if target is None:
         _log.warning(

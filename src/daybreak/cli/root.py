@@ -43,6 +43,9 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Run workers and servers": {
         "worker": ("daybreak.cli.worker", "Run a worker until it is stopped."),
+        "dispatch": ("daybreak.cli.dispatch", "Send jobs to remote workers through SQS."),
+        "sqs": ("daybreak.cli.sqs", "Create, count and delete the queues of remote workers."),
+        "scale": ("daybreak.cli.scale", "Print how many workers are wanted."),
         "serve": ("daybreak.cli.serve", "Serve the REST API and the dashboard until they are stopped."),
         "dev": ("daybreak.cli.dev", "Run a worker that restarts when the code changes."),
         "watch": ("daybreak.cli.watch", "Make a job of every file that is put into a folder."),

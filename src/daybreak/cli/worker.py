@@ -105,6 +105,7 @@ def command(target: str | None, until_idle: bool, verbose: bool, how: dict[str, 
       daybreak worker tasks.py
       daybreak worker shop.jobs:app --queues mail,reports --processes 8
       daybreak worker --allow-commands
+      daybreak worker tasks.py --url sqs://eu-west-1/transcribe
 
     """
     here = session()
@@ -114,6 +115,10 @@ def command(target: str | None, until_idle: bool, verbose: bool, how: dict[str, 
     settings = _settings(here, how, until_idle=until_idle)
     with here.command_line():
         where = _store_settings(app, here)
+        if where.url.startswith("sqs://"):
+            from daybreak.cli.remote_worker import run_remote_worker  # noqa: PLC0415 - needs aiobotocore
+
+            return run_remote_worker(app, settings, here.target or COMMANDS_TARGET, where.url, how, verbose=verbose)
         is_there(where)  # raises if there is no permission to check; a store that is missing will be created
         leave_stdout_to_tasks()
         logs.to_stderr(verbose=verbose)

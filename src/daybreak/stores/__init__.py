@@ -36,6 +36,11 @@ def store_for(url: str, connect_limit: ConnectLimit | None = None) -> Store:
         from daybreak.stores.redis import RedisStore  # noqa: PLC0415
 
         return RedisStore(url, connect_limit=connect_limit)
+    if scheme == "sqs":
+        raise Unsupported(
+            "sqs:// is not a store: jobs are kept in a ledger, such as postgresql://host/database, and `daybreak "
+            "dispatch` sends them; only `daybreak worker --url sqs://region/prefix` takes this address"
+        )
     raise Unsupported(
         f"this version has no store for {scheme}://; use sqlite:///jobs.db, postgresql://, redis://, dir://jobs or "
         "memory://"

@@ -78,7 +78,7 @@ class LocalSource:
         self.worker = worker
         self._store = store
         self._world = world
-        self._queues = queues
+        self.queues = queues
         self._lease_for = lease_for
         self._served = dict.fromkeys(queues, 0)
         self._signals = OutcomeSignals()
@@ -86,7 +86,10 @@ class LocalSource:
         self._health = HealthReports(store, world)
         self.logs: JobLogs | None = None
 
-    async def exchange(self, ended: Sequence[tuple[Lease, Outcome]], claim: ClaimRequest | None) -> ExchangeResult:
+    async def exchange(
+        self, ended: Sequence[tuple[Lease, Outcome]], claim: ClaimRequest | None, *, by: str | None = None
+    ) -> ExchangeResult:
+        """`by` is who ended the leases, if it was not this worker."""
         if ended:
             signals = self._signals.collect(ended)
             if signals:
@@ -96,7 +99,7 @@ class LocalSource:
                 await self.logs.save_before_settling(lease for lease, _ in ended)
         chance, success = self._world.chance, self._health.success
         settlements = [
-            settle(lease, outcome, chance=chance.random(), by=self.worker, success=success(lease))
+            settle(lease, outcome, chance=chance.random(), by=by or self.worker, success=success(lease))
             for lease, outcome in ended
         ]
         reply = await self._store.exchange(
@@ -117,7 +120,7 @@ class LocalSource:
     def _store_claim(self, request: ClaimRequest) -> Claim:
         return Claim(
             worker=self.worker,
-            queues=self._queues,
+            queues=self.queues,
             served=tuple(self._served.values()),
             tasks=request.tasks,
             limit=request.limit,
@@ -132,7 +135,7 @@ class LocalSource:
         return await self._store.extend(beats)
 
     def watch_work(self) -> Watch:
-        return self._store.watch([work_topic(queue) for queue in self._queues])
+        return self._store.watch([work_topic(queue) for queue in self.queues])
 
     def watch_requests(self) -> Watch:
         return self._store.watch([worker_topic(self.worker)])

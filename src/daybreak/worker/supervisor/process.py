@@ -8,11 +8,10 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from daybreak.core.errors import DaybreakError
 from daybreak.worker.supervisor.children import ChildImportFailed
-from daybreak.worker.supervisor.worker import Worker
 
 _log = logging.getLogger("daybreak.worker")
 
@@ -20,7 +19,22 @@ _log = logging.getLogger("daybreak.worker")
 SWITCH_INTERVAL: Final = 0.0005
 
 
-def serve(make: Callable[[], Coroutine[Any, Any, Worker]], close: Callable[[], Coroutine[Any, Any, None]]) -> int:
+class Serving(Protocol):
+    """A worker, or what is stopped like one."""
+
+    owns_process: bool
+
+    async def run(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def stop_from_outside(self) -> None: ...
+
+    @property
+    def is_stopping(self) -> bool: ...
+
+
+def serve(make: Callable[[], Coroutine[Any, Any, Serving]], close: Callable[[], Coroutine[Any, Any, None]]) -> int:
     """Work until SIGTERM, SIGHUP or Ctrl-C: the first signal drains the worker, the second one stops it at once.
 
     Returns the exit code: 0 after a stop, 1 if the worker cannot go on."""
@@ -32,14 +46,14 @@ def serve(make: Callable[[], Coroutine[Any, Any, Worker]], close: Callable[[], C
 
 
 async def _serve(
-    make: Callable[[], Coroutine[Any, Any, Worker]], close: Callable[[], Coroutine[Any, Any, None]]
+    make: Callable[[], Coroutine[Any, Any, Serving]], close: Callable[[], Coroutine[Any, Any, None]]
 ) -> int:
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(close)
         return await _run(await make())
 
 
-async def _run(worker: Worker) -> int:
+async def _run(worker: Serving) -> int:
     worker.owns_process = True
     with _signals(worker):
         try:
@@ -53,7 +67,7 @@ async def _run(worker: Worker) -> int:
     return 0
 
 
-def _on_hangup(worker: Worker) -> None:
+def _on_hangup(worker: Serving) -> None:
     """A terminal that closes sends SIGHUP more than once, and its shell does too: do not count it as a second
     signal."""
     if not worker.is_stopping:
@@ -61,7 +75,7 @@ def _on_hangup(worker: Worker) -> None:
 
 
 @contextlib.contextmanager
-def _signals(worker: Worker) -> Iterator[None]:
+def _signals(worker: Serving) -> Iterator[None]:
     """Stop the worker on signals. The handlers run on the event loop, never in the middle of a step of it."""
     loop = asyncio.get_running_loop()
     handlers: dict[int, Callable[[], None]] = {signal.SIGINT: worker.stop, signal.SIGTERM: worker.stop}

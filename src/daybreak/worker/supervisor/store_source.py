@@ -36,13 +36,24 @@ FIRST_SNAPSHOT_WITHIN: Final = 1.0  # seconds
 
 
 class StoreSource(LocalSource):
-    """The local source of a worker."""
+    """The local source of a worker. `hold_for` is the length of claimed leases, if that is not the worker's own. With
+    `runs` False the worker runs no jobs itself, and its record says so."""
 
-    def __init__(self, store: Store, plan: ChildPlan, world: World, *, app: str = "") -> None:
+    def __init__(
+        self,
+        store: Store,
+        plan: ChildPlan,
+        world: World,
+        *,
+        app: str = "",
+        hold_for: timedelta | None = None,
+        runs: bool = True,
+    ) -> None:
         settings, program = plan.settings, plan.program
         queues = tuple(dict.fromkeys(settings.queues)) or program.queues()
         worker = f"{settings.name or 'worker'}-{Ids(world)()}"
-        super().__init__(store, world, worker=worker, queues=queues, lease_for=settings.lease_for)
+        super().__init__(store, world, worker=worker, queues=queues, lease_for=hold_for or settings.lease_for)
+        self._own_lease = settings.lease_for
         self._program = program
         self.output = self.logs = JobLogs(store, self._leases)
         self.contents = FileStore(plan.blobs, store, world)
@@ -51,6 +62,9 @@ class StoreSource(LocalSource):
         self._worker: RunningWorker | None = None
         self._stacks = StackRequests(store, world, worker, self._children)
         self._record = worker_record.record_of(plan, worker, queues, self._now(), app=app)
+        if not runs:
+            nothing = {"tasks": (), "code": {}, "on_loop": (), "processes": 0, "async_jobs": 0}
+            self._record = msgspec.structs.replace(self._record, **nothing)
 
     def _now(self) -> datetime:
         return moment(self._world.wall())
@@ -86,7 +100,7 @@ class StoreSource(LocalSource):
             self._store,
             self._world,
             name=self.worker,
-            lease_for=self._lease_for,
+            lease_for=self._own_lease,
             on_reaped=None if spans is None else spans.settled,
             files=self.contents,
         )
@@ -109,7 +123,7 @@ class StoreSource(LocalSource):
             await self._store.put([Put(kind=worker_record.KIND, name=self.worker, value=None)])
 
     async def is_idle(self) -> bool:
-        return await is_idle(self._store, self._program, self._queues)
+        return await is_idle(self._store, self._program, self.queues)
 
     # -- learning ------------------------------------------------------------------------------------------------------
 
@@ -148,7 +162,7 @@ class StoreSource(LocalSource):
                 self._record = msgspec.structs.replace(record, seen_at=self._now(), memory=memory, children=children)
                 with contextlib.suppress(StoreError):  # the claim loop logs that the store is away
                     await self._store.put([self._record.put()])
-            await self._world.sleep(self._lease_for)
+            await self._world.sleep(self._own_lease)
 
     async def _remove_dead_workers(self) -> None:
         with contextlib.suppress(StoreError):

@@ -30,6 +30,10 @@ class RunningWorker(Protocol):
     @property
     def spans(self) -> AttemptSpans | None: ...
 
+    def stop(self) -> None:
+        """Stop: finish running jobs within the grace time, then hand them back."""
+        ...
+
     def leases(self) -> list[Lease]:
         """The leases that are not settled, by fence."""
         ...
@@ -70,7 +74,7 @@ class WorkerSource(Source, Protocol):
         ...
 
     async def begin(self) -> None:
-        """Prepare for the first claim. Raises nothing for a place that does not answer."""
+        """Prepare for the first claim. Raises if the worker could not work at all."""
         ...
 
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
