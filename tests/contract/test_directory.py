@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from daybreak.stores.directory import WATS, DirectoryStore
+from daybreak.stores.directory import DirectoryStore
 from daybreak.testing import StoreContract
 
 
@@ -10,11 +10,4 @@ class TestDirectory(StoreContract):
     @pytest.fixture
     async def store(self, tmp_path, clock):
         async with DirectoryStore(tmp_path / "jobs", world=clock) as store:
-            yield store
-
-
-class TestDirectoryInTheWordsOfWats(StoreContract):
-    @pytest.fixture
-    async def store(self, tmp_path, clock):
-        async with DirectoryStore(tmp_path / "jobs", layout=WATS, world=clock) as store:
             yield store

@@ -14,7 +14,8 @@ from faulty_disks import ErrorDisk, Killed, KilledDisk, PowerCutDisk, copied
 from transitions import Story, shown
 
 from daybreak.core.errors import OutcomeUnknown, StoreError, StoreFull
-from daybreak.stores.directory import DirectoryStore
+from daybreak.core.model import Put
+from daybreak.stores.directory import DirectoryStore, persistence
 from daybreak.stores.directory.open_folder import forget
 
 IN_MEMORY = "/dev/shm"  # noqa: S108 - a directory of its own is made in it
@@ -38,29 +39,41 @@ def die(store: DirectoryStore) -> None:
         folder.abandon()
 
 
+def checkpoint_always(monkeypatch) -> None:
+    """A checkpoint after every operation, not once in a few megabytes."""
+    monkeypatch.setattr(persistence, "CHECKPOINT_BYTES", 0)
+    monkeypatch.setattr(persistence, "JOURNAL_PER_STATE", 0)
+    monkeypatch.setattr(persistence, "LATEST_FILES", 0)
+
+
 async def read(folder: Path):
     async with DirectoryStore(folder) as store:
         return await shown(store)
 
 
-async def before_and_after(place: Path):
-    """Each operation, with the folder before it and what the store shows before and after it."""
+async def before_and_after(place: Path, *, unclean: bool = False):
+    """Each operation, with the folder before it and what the store shows before and after it. `unclean`: the process
+    dies after each operation, so that its change is only in the journal."""
     story, folder = Story(), place / "story"
     for number, step in enumerate(story.steps()):
         start = copied(folder, place / f"before-{number}") if number else place / "before-0"
         start.mkdir(exist_ok=True)
-        before = await read(start)
-        async with DirectoryStore(folder) as store:
-            await step(store)
-            after = await shown(store)
-        assert await read(folder) == after, f"{step.__name__}: a restart changes nothing"
+        before = await read(copied(start, place / "read"))
+        store = await DirectoryStore(folder).open()
+        await step(store)
+        after = await shown(store)
+        if unclean:
+            die(store)
+        else:
+            await store.close()
+        assert await read(copied(folder, place / "read")) == after, f"{step.__name__}: a restart changes nothing"
         yield step, start, before, after
 
 
-async def play_kills(place: Path, make_disk) -> list[str]:
+async def play_kills(place: Path, make_disk, *, unclean: bool) -> list[str]:
     """Play every operation, once for each of its steps. Returns the steps at which it was killed."""
     trials: list[str] = []
-    async for step, start, before, after in before_and_after(place):
+    async for step, start, before, after in before_and_after(place, unclean=unclean):
         for fail_at in itertools.count(1):
             folder = copied(start, place / "trial")
             store = DirectoryStore(folder, disk=(disk := make_disk(folder)))
@@ -85,19 +98,24 @@ async def play_kills(place: Path, make_disk) -> list[str]:
 
 
 async def test_a_kill_at_any_step_leaves_all_of_an_operation_or_nothing(place):
-    trials = await play_kills(place, lambda _: KilledDisk())
+    trials = await play_kills(place, lambda _: KilledDisk(), unclean=True)
     assert len(trials) > 100
     assert {"open", "write", "sync", "rename", "unlink"} <= set(trials)
 
 
-async def test_a_power_cut_at_any_step_leaves_all_of_an_operation_or_nothing(place):
-    assert len(await play_kills(place, PowerCutDisk)) > 100
+@pytest.mark.parametrize("checkpoints", [False, True], ids=["from the journal", "with checkpoints"])
+async def test_a_power_cut_at_any_step_leaves_all_of_an_operation_or_nothing(place, checkpoints, monkeypatch):
+    if checkpoints:
+        checkpoint_always(monkeypatch)
+    assert len(await play_kills(place, PowerCutDisk, unclean=not checkpoints)) > 100
 
 
 @pytest.mark.parametrize(
     ("code", "lasting"), [(errno.EIO, False), (errno.ENOSPC, True)], ids=["fails once", "stays full"]
 )
-async def test_an_error_at_any_step_never_leaves_memory_and_disk_apart(place, code, lasting):
+async def test_an_error_at_any_step_never_leaves_memory_and_disk_apart(place, code, lasting, monkeypatch):
+    if not lasting:
+        checkpoint_always(monkeypatch)
     trials = 0
     async for step, start, before, after in before_and_after(place):
         for fail_at in itertools.count(1):
@@ -123,6 +141,9 @@ async def test_an_error_at_any_step_never_leaves_memory_and_disk_apart(place, co
                 await step(store)
                 in_memory = await shown(store)
                 assert in_memory == after, f"{said}, then repeated"
+            await store.put([Put(kind="probe", name="one", value=b"1")])  # the store goes on
+            await store.put([Put(kind="probe", name="one", value=None)])
+            in_memory = await shown(store)
             await store.close()
             assert await read(folder) == in_memory, said
             if not failed:

@@ -15,6 +15,7 @@ from daybreak.core.model import Done, State
 from daybreak.store.protocol import Amend, Claim, Exchange, Verdict
 from daybreak.stores.directory import WATS, DirectoryStore, Layout
 from daybreak.stores.directory.file_names import id_of, is_stem_of, stem_of
+from daybreak.stores.directory.open_folder import forget
 from daybreak.testing.clock import HandClock
 from daybreak.testing.contract.builders import FATAL, NOON, accept, claim_one, get_job, settle, spec
 
@@ -252,6 +253,26 @@ async def test_a_damaged_state_file_is_refused_and_can_be_moved_away(folder):
         assert (await get_job(store, "a")).state is State.QUEUED
         [answer] = await store.insert([spec(id="b", key="k")])
         assert answer.verdict is Verdict.DUPLICATE, "its key is known from the job"
+
+
+async def test_a_journal_that_is_damaged_inside_is_refused(folder):
+    store = await DirectoryStore(folder).open()
+    for job in "abc":
+        await accept(store, id=job)
+    content = bytearray((folder / ".daybreak" / "journal").read_bytes())
+    await store.close()
+    content[100] ^= 1
+    (folder / ".daybreak" / "journal").write_bytes(content)
+    with pytest.raises(StoreCorrupt, match="journal is damaged"):
+        await DirectoryStore(folder).open()
+    (folder / ".daybreak" / "journal").unlink()
+    (folder / ".daybreak" / "state.json").unlink()
+    store = await DirectoryStore(folder).open()
+    await claim_one(store)
+    forget(store._folder)  # killed: the change must win over the files, whose numbers are older
+    store._folder.abandon()
+    async with DirectoryStore(folder) as store:
+        assert [(await get_job(store, job)).state.value for job in "abc"] == ["running", "queued", "queued"]
 
 
 async def test_a_folder_of_a_newer_version_is_refused(folder):

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from daybreak.core.errors import StoreCorrupt
 from daybreak.stores.directory.changes import Change
 from daybreak.stores.directory.disk import Disk
 
@@ -45,14 +46,27 @@ class Journal:
         while at + _HEADER.size <= len(data):
             length, checksum = _HEADER.unpack_from(data, at)
             content = data[at + _HEADER.size : at + _HEADER.size + length]
-            if not length or len(content) < length or zlib.crc32(content) != checksum:
+            if not length or zlib.crc32(content) != checksum:
+                self._refuse_damage(data, at + _HEADER.size + length)
                 return
-            try:
-                yield _decoder.decode(content)
-            except msgspec.DecodeError:
-                return
+            yield _decoder.decode(content)
             at += _HEADER.size + length
             self.size = at
+
+    def _refuse_damage(self, data: bytes, at: int) -> None:
+        """A record that was written in part is the last one. If another follows, an answered change is damaged."""
+        if at + _HEADER.size > len(data):
+            return
+        length, checksum = _HEADER.unpack_from(data, at)
+        if length and zlib.crc32(data[at + _HEADER.size : at + _HEADER.size + length]) == checksum:
+            raise StoreCorrupt(
+                f"{self._path} is damaged before byte {at}: restore the folder from a backup, or move this file away "
+                "to load the jobs as their files show them"
+            )
+
+    @property
+    def is_open(self) -> bool:
+        return self._descriptor is not None
 
     def resume(self) -> None:
         """Continue the journal after its last record; begin one if there is none."""

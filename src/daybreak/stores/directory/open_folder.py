@@ -84,7 +84,10 @@ class OpenFolder:
     def _load(self) -> None:
         try:
             now = self._persistence.read(self.world.wall())
-            self.anchor = now.steady - self.world.steady()
+            if self._opened is None:
+                self.anchor = now.steady - self.world.steady()
+            else:  # loaded again: time goes on as before
+                now = Now(now.wall, self.anchor + self.world.steady())
             ledger = self._persistence.load(now)
             self._drop_completed(ledger, ledger.jobs.values(), now)
             ledger.offer_freed(now)
@@ -117,7 +120,7 @@ class OpenFolder:
     def ledger(self) -> TrackedLedger:
         if self._opened is None:
             raise StoreUnavailable(f"the store in {self._path} is not open: open it first")
-        if self._is_stale:
+        if self._is_stale or self._persistence.is_broken:
             self._persistence.close()
             self._load()
         return self._opened

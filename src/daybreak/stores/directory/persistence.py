@@ -22,6 +22,7 @@ from daybreak.stores.memory.book import Now
 
 _log = logging.getLogger("daybreak.directory")
 CHECKPOINT_BYTES: Final = 4 * 1024 * 1024
+JOURNAL_PER_STATE: Final = 1  # so writing the state file costs no more than the journal did
 LATEST_FILES: Final = 256  # job files that need not be synced before a checkpoint
 _encoder = msgspec.json.Encoder()
 
@@ -91,7 +92,7 @@ class Persistence:
         self._journal.resume()
         self._gone, self._beaten = set(), set()
         self._left = found.left
-        self._behind = dict.fromkeys(found.behind, self._number + 1)
+        self._behind = dict.fromkeys(found.behind, self._number)
         for entry, state in found.renamed:
             renamed_jobs.apply(ledger, entry, state, now)
         if found.adopted:
@@ -127,6 +128,11 @@ class Persistence:
             self._gone.add(seq)
         ledger.forget_changes()
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether a new journal could not be begun: then the folder must be loaded again."""
+        return not self._journal.is_open
+
     def withdraw(self) -> bool:
         """After a failed `commit`: make sure that the journal does not have the change. False if that is unknown."""
         try:
@@ -154,7 +160,7 @@ class Persistence:
         try:
             self.catch_up(ledger)
             self._files.sync_all_but(LATEST_FILES)
-            if self._journal.size > max(CHECKPOINT_BYTES, self._state_size):
+            if self._journal.size > max(CHECKPOINT_BYTES, JOURNAL_PER_STATE * self._state_size):
                 self.checkpoint(ledger, now)
         except OSError as error:
             if not self._is_lagging:

@@ -143,6 +143,7 @@ class Recovery:
     def run(self, now: Now) -> Recovered:
         found = self._known(self._journalled())
         ledger, rest = self._result.ledger, self._replayed.rest
+        rest.number = max([rest.number, *(one.number for one in found)])  # higher if the journal was moved away
         _load_rest(ledger, rest)
         own = sorted((one for one in found if not one.is_foreign), key=lambda one: (one.entry.seq, -one.number))
         for one in own:
@@ -151,6 +152,7 @@ class Recovery:
         for one in sorted(foreign, key=lambda one: (one.entry.created, one.place.stem)):
             self._adopt(one, now)
         _load_links(ledger, rest, derive=self._rest_is_lost)
+        ledger.forget_links()
         return self._result
 
     # -- the journal and the files -------------------------------------------------------------------------------------

@@ -48,15 +48,17 @@ class TrackedLedger(Ledger):
     """Every small move notes the job, key, record, resource or counter that it changes; `change` gives the after-images
     of all that changed since the last one."""
 
-    __slots__ = ("_beaten", "_cells", "_fed_to", "_gauged", "_written_gauges", "changed", "gone", "named", "recorded",
-                 "unnamed")  # fmt: skip
+    __slots__ = (
+        "_beaten", "_cells", "_fed_to", "_gauged", "_own_keys", "_own_records", "_own_uniques", "_written_gauges",
+        "changed", "gone",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
-        self.named: TouchedDict[str, Key] = TouchedDict()
-        self.unnamed: TouchedDict[str, Entry] = TouchedDict()
-        self.recorded: TouchedDict[tuple[str, str], Record] = TouchedDict()
-        self.keys, self.uniques, self.records = self.named, self.unnamed, self.recorded
+        self._own_keys: TouchedDict[str, Key] = TouchedDict()
+        self._own_uniques: TouchedDict[str, Entry] = TouchedDict()
+        self._own_records: TouchedDict[tuple[str, str], Record] = TouchedDict()
+        self.keys, self.uniques, self.records = self._own_keys, self._own_uniques, self._own_records
         self.changed: dict[int, Entry] = {}
         self.gone: dict[int, Entry] = {}
         self._beaten: dict[int, Entry] = {}
@@ -81,7 +83,7 @@ class TrackedLedger(Ledger):
 
     def drop(self, entry: Entry, now: Now, *, keys_for: timedelta | None, lives_on: bool = False) -> None:
         super().drop(entry, now, keys_for=keys_for, lives_on=lives_on)
-        self.named.touched.update(entry.keys)
+        self._own_keys.touched.update(entry.keys)
         self.gone[entry.seq] = entry
 
     def extend(self, beat: Beat, now: Now) -> Extended:
@@ -112,11 +114,15 @@ class TrackedLedger(Ledger):
 
     def forget_changes(self) -> None:
         """Count everything as written."""
-        for touched in (self.named.touched, self.unnamed.touched, self.recorded.touched, self._gauged, self._cells):
+        self.forget_links()
+        for touched in (self._gauged, self._cells, self.changed, self.gone, self._beaten):
             touched.clear()
-        for noted in (self.changed, self.gone, self._beaten):
-            noted.clear()
         self._fed_to = self.feed_start + len(self.feed)
+
+    def forget_links(self) -> None:
+        """Count keys, unique names and records as written."""
+        for touched in (self._own_keys.touched, self._own_uniques.touched, self._own_records.touched):
+            touched.clear()
 
     def note_gauges(self) -> None:
         """Count the resources as written."""
@@ -125,7 +131,7 @@ class TrackedLedger(Ledger):
     @property
     def is_changed(self) -> bool:
         """Whether more was changed than the ends of leases."""
-        touched = self.named.touched or self.unnamed.touched or self.recorded.touched or self._cells
+        touched = self._own_keys.touched or self._own_uniques.touched or self._own_records.touched or self._cells
         fed_to = self.feed_start + len(self.feed)
         return bool(self.changed or self.gone or touched or fed_to != self._fed_to or self._changed_gauges())
 
@@ -158,9 +164,9 @@ class TrackedLedger(Ledger):
             ],
             gone={seq: stems[seq] for seq in self.gone if seq in stems},
             beats={seq: (entry.until or 0, entry.term) for seq, entry in self._beaten.items()},
-            keys={name: self.keys.get(name) for name in self.named.touched},
-            uniques={name: _seq_of(self.uniques.get(name)) for name in self.unnamed.touched},
-            records=[(*name, self.records.get(name)) for name in self.recorded.touched],
+            keys={name: self.keys.get(name) for name in self._own_keys.touched},
+            uniques={name: _seq_of(self.uniques.get(name)) for name in self._own_uniques.touched},
+            records=[(*name, self.records.get(name)) for name in self._own_records.touched],
             gauges=gauges,
             totals=[TotalImage(lane, priority, self.totals[lane, priority].of) for lane, priority in self._cells
                     if (lane, priority) in self.totals],
