@@ -239,6 +239,21 @@ def test_without_textual_it_only_shows_and_names_the_extra(place, terminal):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
+def test_a_bug_restores_the_terminal_and_prints_no_variables(place, terminal):
+    place.submit("send_mail", {"to": "somebody"})
+    bug = (
+        "import sys; sys.argv[1:] = ['top']; import daybreak.cli.root as r, daybreak.cli.top.jobs_screen as j\n"
+        "def broken(*_, **__):\n    pin = 'pin-' + str(1000 + 234)\n    return 1 / 0\n"
+        "j.job_row = broken; r.main()"
+    )
+    screen = terminal("-c", bug)
+    screen.until("internal error (ZeroDivisionError: division by zero)")
+    assert screen.end() == 70
+    assert "pin-1234" not in screen.shown
+    assert "Traceback" not in screen.shown
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
 @pytest.mark.parametrize("environment", [{"TERM": "dumb"}])
 def test_a_dumb_terminal_gets_one_view(place, terminal, environment):
     place.submit("send_mail")

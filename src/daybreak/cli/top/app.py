@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.worker import WorkerFailed
 
 from daybreak.cli.top.actions import BY_NAME, carry_out, outcome, plan
 from daybreak.cli.top.data_screen import DataScreen
@@ -69,6 +70,7 @@ class TopApp(App[None]):
         self.start_worker = start_worker
         self.message = ""
         self.trouble: str | None = None
+        self.failure: Exception | None = None  # a bug, which ended the program
         self._every = every.total_seconds()
         self._hurry = asyncio.Event()
 
@@ -79,6 +81,15 @@ class TopApp(App[None]):
     def on_mount(self) -> None:
         self.push_screen(JobsScreen())
         self.run_worker(self._keep_reading())
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Keep the error: the command reports it like any other. Textual would print the values of variables, which may
+        be secrets."""
+        cause = error.error if isinstance(error, WorkerFailed) else error
+        if self.failure is None and isinstance(cause, Exception):
+            self.failure = cause
+        super()._handle_exception(error)
+        self._exit_renderables.clear()
 
     # -- reading -------------------------------------------------------------------------------------------------------
 

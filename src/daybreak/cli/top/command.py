@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -78,14 +77,18 @@ async def _interactive(client: Client, store: str, every: timedelta) -> int:
     app = TopApp(client, store, every, command=here.command, start_worker=here.start_worker)
     with _ended_by_signals(app):
         await app.run_async(mouse=False)  # so that the terminal's own selection and scroll wheel work
-    return app.return_code or 0
+    if app.failure is not None:
+        raise app.failure
+    return 0
 
 
 @contextlib.contextmanager
 def _ended_by_signals(app: TopApp) -> Iterator[None]:
     """End the program in order when it is asked to, so that the terminal is restored."""
     loop = asyncio.get_running_loop()
-    chosen = [signal.SIGTERM] if os.name == "nt" else [signal.SIGTERM, signal.SIGHUP]
+    chosen = [signal.SIGTERM]
+    if sys.platform != "win32":
+        chosen.append(signal.SIGHUP)
     with contextlib.suppress(NotImplementedError):  # the loop of Windows
         for number in chosen:
             loop.add_signal_handler(number, app.exit)
