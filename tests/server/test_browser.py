@@ -39,6 +39,18 @@ def simulate(vin: float, label: str = "x") -> float:
 '''
 
 
+STILL = """
+from daybreak import Daybreak
+
+app = Daybreak("jobs.db")
+
+
+@app.task
+def stands_still(vin: float) -> None:
+    exec(compile("import time; time.sleep(600)", "<b>bold</b> \\x1b[31m", "exec"))
+"""
+
+
 @pytest.fixture(scope="module")
 def browser():
     if BROWSER is None:
@@ -146,6 +158,29 @@ def test_a_person_watches_live_and_changes_jobs(visit, site):
     page.click("#confirm-yes")
     page.wait_for_selector(".headline .state.cancelled")
     assert site.state(first) == "cancelled"
+
+
+def test_a_person_sees_where_a_running_job_is(visit, site):
+    job = site.submit("stands_still")
+    (site.folder / "still.py").write_text(STILL)
+    worker = [sys.executable, "-m", "daybreak.cli", "worker", "still.py", "--processes", "1", "--lease", "2s"]
+    process = subprocess.Popen(worker, cwd=site.folder, stderr=subprocess.DEVNULL)
+    try:
+        for path in ("/workers", f"/jobs/{job}"):
+            page = visit(path)
+            page.wait_for_selector("details.stack")  # without a reload: the worker has claimed it
+            page.click("details.stack > summary")
+            page.wait_for_selector("text=asked at")
+            while "<b>bold</b>" not in page.locator("details.stack pre").inner_text():  # it had just been claimed
+                page.click("button:text-is('ask again')")
+                page.wait_for_timeout(200)
+            told = page.locator("details.stack pre").inner_text()
+            assert "\\x1b[31m" in told
+            assert "Stack (most recent call last):" in told
+            assert sys.platform != "linux" or re.search(r"memory [0-9.]+ MiB", told)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_cluster_is_retried_after_its_count_was_confirmed(visit, site):

@@ -15,6 +15,7 @@ from daybreak.cli.root import root
 from daybreak.client.job_logs import log_kind, part_name
 from daybreak.core.model import Put, State
 from daybreak.server.bodies.jobs import JobBody
+from daybreak.store.protocol import Claim, Exchange
 from daybreak.tasks.command_tasks import COMMAND_TASKS
 from daybreak.values import encode
 
@@ -335,3 +336,20 @@ async def test_the_output_of_a_job_is_read_by_attempt_and_continued(app, admin, 
     assert (await admin.get(f"{JOBS}/{job}/logs", params={"after": "x"})).status_code == 422
     stranger = await connect(await make_token("bob", "read", queues=("other",)))
     assert (await stranger.get(f"{JOBS}/{job}/logs")).status_code in {403, 404}
+
+
+# -- stacks ------------------------------------------------------------------------------------------------------------
+
+
+async def test_only_a_running_job_has_a_stack_and_only_its_readers_see_it(app, admin, connect, make_token):
+    client = await app.client()
+    job = await client.submit("mail", queue="mail")
+    refused = await admin.get(f"{JOBS}/{job}/stack")
+    assert refused.status_code == 409
+    assert "is queued: only a running job has a stack" in refused.json()["detail"]
+    await client.store.exchange(Exchange(claim=Claim(worker="someone", queues=("mail",))))
+    told = (await admin.get(f"{JOBS}/{job}/stack")).json()
+    assert (told["job"], told["stack"], told["memory"]) == (job, "", None)
+    assert told["text"] == told["note"] == "it is held by someone, which is no worker: a lock or a consumer"
+    stranger = await connect(await make_token("bob", "read", queues=("other",)))
+    assert (await stranger.get(f"{JOBS}/{job}/stack")).status_code in {403, 404}

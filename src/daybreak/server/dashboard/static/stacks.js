@@ -3,20 +3,24 @@ const known = new Map(); // by address, so that a refreshed page keeps what was 
 
 async function ask(details) {
   const url = details.dataset.stack;
-  show(url, known.get(url) ?? "Asking its worker…");
-  let text;
+  let text, asked = "";
+  show(url, [known.get(url)?.[0] ?? "Asking its worker…", "asking…"]);
   try {
     const answer = await fetch(url, { credentials: "same-origin" });
     const data = await answer.json();
-    text = answer.ok ? `${data.text}\n\nasked at ${new Date().toLocaleTimeString()}` : data.detail ?? `the server answered ${answer.status}`;
+    text = answer.ok ? data.text : data.detail ?? `the server answered ${answer.status}`;
+    asked = `asked at ${new Date().toLocaleTimeString()}`;
   } catch { text = "the server cannot be reached"; }
-  known.set(url, text);
-  show(url, text);
+  known.set(url, [text, asked]);
+  show(url, known.get(url));
 }
 
-function show(url, text) {
+function show(url, [text, asked]) {
   for (const details of document.querySelectorAll("details[data-stack]"))
-    if (details.dataset.stack === url) details.querySelector("pre").textContent = text;
+    if (details.dataset.stack === url) {
+      details.querySelector("pre").textContent = text;
+      details.querySelector("[data-asked-at]").textContent = asked;
+    }
 }
 
 // A toggle event does not bubble.
@@ -31,4 +35,4 @@ document.addEventListener("toggle", (event) => {
 document.addEventListener("click", (event) => {
   if (event.target.dataset?.askStack !== undefined) ask(event.target.closest("details"));
 });
-document.addEventListener("daybreak-live", () => known.forEach((text, url) => show(url, text)));
+document.addEventListener("daybreak-live", () => known.forEach((found, url) => show(url, found)));
