@@ -166,8 +166,9 @@ def test_a_person_sees_where_a_running_job_is(visit, site):
     worker = [sys.executable, "-m", "daybreak.cli", "worker", "still.py", "--processes", "1", "--lease", "2s"]
     process = subprocess.Popen(worker, cwd=site.folder, stderr=subprocess.DEVNULL)
     try:
+        page = visit("/workers")
         for path in ("/workers", f"/jobs/{job}"):
-            page = visit(path)
+            page.goto(site.address + path)
             page.wait_for_selector("details.stack")  # without a reload: the worker has claimed it
             page.click("details.stack > summary")
             page.wait_for_selector("text=asked at")
