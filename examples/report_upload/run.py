@@ -38,7 +38,10 @@ def main() -> int:
             sys.exit(f"{given.keep} exists: name a folder that does not, or delete it")
         folder = given.keep or Path(around.enter_context(tempfile.TemporaryDirectory(prefix="report-upload-")))
         folder.mkdir(parents=True, exist_ok=True)
-        return run(folder.absolute(), given.reports)
+        try:
+            return run(folder.absolute(), given.reports)
+        except KeyboardInterrupt:
+            return 130
 
 
 def run(folder: Path, reports: int) -> int:
