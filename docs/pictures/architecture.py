@@ -39,7 +39,7 @@ HOLDS = {
     "worker": "supervisor and children: claim, run, report",
     "services": "reaper, scheduler, janitor",
     "client": "submit, find, amend and wait, over any store",
-    "stores": "memory, SQLite, PostgreSQL, Redis",
+    "stores": "memory, SQLite, PostgreSQL, Redis, directory",
     "tasks": "what an app declares",
     "files": "pinned files, large results",
     "telemetry": "events as log lines, and spans",

@@ -125,6 +125,12 @@ class OpenFolder:
             self._load()
         return self._opened
 
+    def suits(self, options: FolderOptions) -> bool:
+        """Whether a store with these options can share this folder."""
+        has_layout = options.layout in (None, self._persistence.layout)
+        own = (self.options.delete_completed, self.options.queue)
+        return has_layout and own == (options.delete_completed, options.queue)
+
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def prepare(self, size: int, *, may_lag: bool) -> TrackedLedger:
@@ -197,7 +203,7 @@ def opened(options: FolderOptions, world: World, disk: Disk) -> OpenFolder:
             folder = OpenFolder(options, world, disk)
             folder.open()
             _folders[place] = folder
-        elif _differs(folder.options, options):
+        elif not folder.suits(options):
             raise StoreUnsuitable(
                 f"{options.path} is already open in this process (pid {os.getpid()}) with other options: use the same"
             )
@@ -224,14 +230,6 @@ def forget(folder: OpenFolder) -> None:
 def _place(options: FolderOptions) -> tuple[int, int]:
     about = options.hidden.stat()
     return about.st_dev, about.st_ino
-
-
-def _differs(one: FolderOptions, other: FolderOptions) -> bool:
-    return (
-        (other.layout is not None and other.layout != one.layout)
-        or other.delete_completed != one.delete_completed
-        or other.queue != one.queue
-    )
 
 
 def _after_fork() -> None:

@@ -49,6 +49,11 @@ class Persistence:
         self._state_size = 0
         self._is_lagging = False
 
+    @property
+    def layout(self) -> Layout:
+        """The layout of the files."""
+        return self._layout
+
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def read(self, wall: int) -> Now:
