@@ -41,9 +41,9 @@ async def until(condition: Callable[[], Awaitable[Any]], what: str) -> Any:
         await asyncio.sleep(0.02)
 
 
-def plan_with(**settings: Any) -> ChildPlan:
+def plan_with(blobs: Any = None, **settings: Any) -> ChildPlan:
     given = {"isolation": "thread", "processes": 1, "lease_for": timedelta(seconds=2), **settings}
-    return ChildPlan(program=tasks_app.program, settings=WorkerSettings(**given))
+    return ChildPlan(program=tasks_app.program, settings=WorkerSettings(**given), blobs=blobs)
 
 
 class NoWorker:
@@ -99,7 +99,7 @@ class Stage:
         self.address = address
         self.queues = queues
         self.folder = folder
-        self.blobs = FolderBlobs(folder / "contents")
+        self.blobs = FolderBlobs(folder / "jobs.db-files")
         self._stack = stack
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -171,7 +171,7 @@ class Stage:
     async def worker(
         self, *, wrap: Any = None, notice: Any = None, **settings: Any
     ) -> tuple[Worker, asyncio.Task[None]]:
-        plan = plan_with(**settings)
+        plan = plan_with(blobs=self.blobs, **settings)
         source = RemoteSource(await self.client(wrap), plan, RealWorld(), blobs=self.blobs, wait=1, notice=notice)
         worker = Worker(source, plan, RealWorld())
         task = asyncio.create_task(worker.run())

@@ -210,7 +210,9 @@ class Dispatcher:
         """Claim what the task queues have room for. Nothing has begun: a lease that lapses here charges nothing."""
         self._next_in = POLL.total_seconds()
         room = self._dispatched.room(await self._queued())
-        request = ClaimRequest(self._plan.program.known(), max(room, 0), f"dispatch{next(self._calls)}", begins=0)
+        if not room and len(self._dispatched) < self._dispatched.depth:
+            room = 1  # a claim also queues what has fallen due, and says when the next job will
+        request = ClaimRequest(self._plan.program.known(), room, f"dispatch{next(self._calls)}", begins=0)
         result, _ = await self._retry.exchange([], request if room else None)
         if result.next_in is not None:
             self._next_in = min(max(result.next_in.total_seconds(), 0.01), self._next_in)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
@@ -168,18 +169,25 @@ def _received(name: str, message: dict[str, Any], now: float) -> Received:
     )
 
 
+@functools.cache
+def _session() -> Any:
+    """One for all clients of this process: it reads the large description of the service once."""
+    try:
+        from aiobotocore.session import get_session  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise BadInput("SQS needs aiobotocore: pip install 'daybreak[sqs]'") from None
+    return get_session()
+
+
 @contextlib.asynccontextmanager
 async def open_queues(address: Address) -> AsyncIterator[SqsQueues]:
     """Connect by the credentials of the environment, as every AWS program does."""
-    try:
-        from aiobotocore.config import AioConfig  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra
-        from aiobotocore.session import get_session  # type: ignore[import-untyped]  # noqa: PLC0415
-    except ImportError:
-        raise BadInput("SQS needs aiobotocore: pip install 'daybreak[sqs]'") from None
+    session = _session()
+    from aiobotocore.config import AioConfig  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra
+
     config = AioConfig(
         retries={"mode": "standard", "max_attempts": 3}, connect_timeout=5, read_timeout=40, max_pool_connections=50
     )
-    session = get_session()
     async with session.create_client(
         "sqs", region_name=address.region, endpoint_url=address.endpoint, config=config
     ) as client:

@@ -168,14 +168,18 @@ class RemoteSource:
 
     async def exchange(self, ended: Sequence[tuple[Lease, Outcome]], claim: ClaimRequest | None) -> ExchangeResult:
         settled = await self._report(ended)
-        leases = [] if claim is None or claim.limit < 1 else await self._claim(claim)
-        return ExchangeResult(settled, leases)
+        if claim is None or claim.limit < 1:
+            return ExchangeResult(settled, [])
+        leases, again = await self._claim(claim)
+        return ExchangeResult(settled, leases, again=again)
 
-    async def _claim(self, claim: ClaimRequest) -> list[Lease]:
+    async def _claim(self, claim: ClaimRequest) -> tuple[list[Lease], bool]:
+        """Leases, and whether there may be more at once because some messages were none."""
+        received = 0
         async with self._taking:  # two pools claim
             mine = [held for held in self._ready if (held.task.job.task, held.task.job.version) in claim.tasks]
             if len(mine) < claim.limit:
-                await self._receive(claim.limit - len(mine))
+                received = await self._receive(claim.limit - len(mine))
                 mine = [held for held in self._ready if (held.task.job.task, held.task.job.version) in claim.tasks]
             taken = mine[: claim.limit]
             if len(self._ready) > len(taken):  # of the other pool
@@ -188,11 +192,13 @@ class RemoteSource:
             for held in taken:
                 self._ready.remove(held)
                 self._held[held.lease.seq, held.lease.fence] = held
-            return [held.lease for held in taken]
+            return [held.lease for held in taken], received > len(taken)
 
-    async def _receive(self, most: int) -> None:
+    async def _receive(self, most: int) -> int:
+        """Receive messages into `_ready`. Returns how many there were, with those that are not run here."""
         refused = []
-        for message in await self._polls.take(most):
+        messages = await self._polls.take(most)
+        for message in messages:
             try:
                 held = await self._lease(message)
             except (BadInput, StoreCorrupt) as error:
@@ -208,6 +214,7 @@ class RemoteSource:
             else:
                 self._ready.append(held)
         await set_aside(self._queues, refused)
+        return len(messages)
 
     async def _lease(self, message: Received) -> Held:
         """The lease of a message. The ledger will trust nothing of it but job, fence and nonce."""
