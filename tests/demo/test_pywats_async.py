@@ -7,8 +7,10 @@ import json
 import os
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 from pywats_queue import (
@@ -185,6 +187,16 @@ async def test_attempts_and_delays_go_on_after_a_restart(folder, monkeypatch):
     assert api.seen == ["a"]  # b waits for the rest of its ten minutes
     assert json.loads((folder / "a.error.info").read_text())["attempts"] == 3
     assert names(folder) == ["a.error", "a.error.info", "b.error", "b.error.info"]
+
+
+async def test_an_error_without_a_note_waits_from_the_time_of_its_file(folder):
+    drop(folder, "old.error", n="old")
+    drop(folder, "new.error", n="new")
+    os.utime(folder / "old.error", (time.time() - 600, time.time() - 600))
+    api = Api()
+    async with Running(AsyncPendingQueue(api, folder)) as queue:
+        await until(lambda: queue.stats["uploaded"] == 1)
+    assert (api.seen, names(folder)) == (["old"], ["new.error"])
 
 
 def test_the_delay_doubles():
@@ -365,6 +377,7 @@ async def test_completed_reports_can_be_kept(folder):
 
 async def test_a_second_report_of_the_same_name_overwrites_nothing(folder):
     drop(folder, "a.error", n="old")
+    os.utime(folder / "a.error", (0, 0))
     drop(folder, "a.queued", n="new")
     api = Api()
     async with Running(AsyncPendingQueue(api, folder)) as queue:
@@ -490,3 +503,12 @@ async def test_an_api_with_submit_raw_is_used(folder):
     drop(folder, "a.queued")
     assert await AsyncPendingQueue(api, folder).submit_all_pending() == 1
     assert api.seen == ["a.queued"]
+
+
+@pytest.mark.parametrize("make", [MagicMock, AsyncMock])
+async def test_a_mock_of_the_original_tests_is_used(folder, make):
+    api = make()
+    api.report.submit_raw = AsyncMock()
+    drop(folder, "a.queued")
+    assert await AsyncPendingQueue(api, folder).submit_all_pending() == 1
+    assert api.report.submit_raw.await_count == 1

@@ -157,6 +157,27 @@ def test_priority_is_kept_through_every_status(folder):
         assert queue.get("a").priority == 3
 
 
+def test_attempts_and_an_error_written_into_a_waiting_item_are_kept(queue, folder):
+    first, item = queue.add({}, item_id="first"), queue.add({}, item_id="a")
+    item.attempts, item.last_error = 2, "two tries by hand"
+    queue.update(item)
+    again = PersistentQueue(folder)
+    assert (again.get("a").attempts, again.get("a").last_error) == (2, "two tries by hand")
+    assert [one.id for one in again] == [first.id, "a"]
+    last = process(again, (again.get_next(), again.get_next())[1])
+    again.update(last.mark_failed("third"))
+    assert (last.status, last.attempts) == (FAILED, 3)
+
+
+def test_an_item_of_ours_that_lost_its_priority_has_five(queue, folder):
+    queue.add({"n": 1}, item_id="a", priority=2)
+    told = json.loads((folder / "a.pending.meta.json").read_text())
+    del told["priority"]
+    (folder / "a.pending.meta.json").write_text(json.dumps(told))
+    item = PersistentQueue(folder).get("a")
+    assert (item.priority, item.data) == (5, {"n": 1})
+
+
 def test_changed_data_and_metadata_are_kept(queue, folder):
     item = queue.add({"n": 1}, item_id="a", metadata={"k": 1})
     item.metadata["more"] = {"list": [1, 2, {"deep": True}]}
@@ -280,7 +301,7 @@ class Report:
     sn: str
 
     def to_dict(self):
-        return {"sn": self.sn}
+        return {"serial": self.sn}
 
 
 class Model:
@@ -292,7 +313,7 @@ def test_reports_of_several_kinds_are_stored(queue, folder):
     for data in (Report("1"), Model(), "<xml/>", [1, 2], None, 3.5):
         queue.add(data)
     assert [item.data for item in PersistentQueue(folder)] == [
-        {"sn": "1"}, {"mode": "json", "alias": True}, "<xml/>", [1, 2], None, 3.5,
+        {"serial": "1"}, {"mode": "json", "alias": True}, "<xml/>", [1, 2], None, 3.5,
     ]  # fmt: skip
 
 
@@ -475,3 +496,11 @@ def test_a_large_queue_keeps_its_order(folder):
     again = PersistentQueue(folder)
     assert again.size == 300
     assert [item.priority for item in again.list_pending()] == sorted(priorities)
+
+
+def test_a_report_object_that_did_not_change_is_not_stored_again(queue, folder):
+    item = process(queue, queue.add(Report("1"), item_id="a"))
+    queue.update(item.mark_suspended())
+    assert queue._changed("a") is None
+    assert json.loads((folder / "a.suspended.wsjf").read_text()) == {"serial": "1"}
+    assert item.data == Report("1")

@@ -34,7 +34,7 @@ from .queue import (
 
 if TYPE_CHECKING:
     from .client.queue import PersistentQueue
-    from .client.service import AsyncPendingQueue, PendingQueueState
+    from .client.service import AsyncPendingQueue, AsyncPendingQueueState
     from .reports import UUTReport
     from .wats import AsyncWATS, pyWATS
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _LATER = {
     "AsyncPendingQueue": ".client.service",
     "AsyncWATS": ".wats",
-    "PendingQueueState": ".client.service",
+    "AsyncPendingQueueState": ".client.service",
     "PersistentQueue": ".client.queue",
     "UUTReport": ".reports",
     "pyWATS": ".wats",
@@ -57,6 +57,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "AsyncPendingQueue",
+    "AsyncPendingQueueState",
     "AsyncQueueAdapter",
     "AsyncWATS",
     "AuthenticationError",
@@ -66,7 +67,6 @@ __all__ = [
     "ItemTakenError",
     "MemoryQueue",
     "NetworkError",
-    "PendingQueueState",
     "PersistentQueue",
     "QueueCorruptedError",
     "QueueCriticalError",

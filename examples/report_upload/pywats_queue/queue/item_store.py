@@ -19,6 +19,7 @@ from daybreak.core.errors import StoreCorrupt, StoreError
 from daybreak.core.model import (
     DEFAULT_QUEUE,
     UNFINISHED,
+    Failure,
     HandedBack,
     Job,
     JobSpec,
@@ -188,11 +189,16 @@ class ItemStore:
             raise self._lost(lease)
         held.is_marked = True
 
-    def end(self, held: Held, outcome: Outcome, *, attempts: int | None = None) -> State:
-        """End a lease; policy decides what becomes of the item. `attempts` replaces the attempts that it has then."""
+    def end(
+        self, held: Held, outcome: Outcome, *, attempts: int | None = None, failure: Failure | None = None
+    ) -> State:
+        """End a lease; policy decides what becomes of the item. `attempts` and `failure` replace those that it has
+        then."""
         settlement = settle(held.lease, outcome, chance=random.random(), by=BY)  # noqa: S311 - jitter
         if attempts is not None:
             settlement = msgspec.structs.replace(settlement, attempt=attempts)
+        if failure is not None:
+            settlement = msgspec.structs.replace(settlement, failure=failure)
         with self.lock:
             self.held.pop(held.lease.job, None)
             [accepted] = self.call(self.store.exchange(Exchange(settle=[settlement]))).settled

@@ -59,6 +59,19 @@ def _to_pending(store: ItemStore, job: Job, item: QueueItem, held: Held | None) 
         store.amend("resume", job.id)
     elif job.is_final:
         _again(store, job, item)
+    elif item.origin is not None and item.origin.revision == job.revision:
+        _note(store, job, item)
+
+
+def _note(store: ItemStore, job: Job, item: QueueItem) -> None:
+    """Keep attempts and an error that the caller wrote into a waiting item itself."""
+    error = item.last_error or ""
+    is_new_error = error != (job.failure.message if job.failure else "")
+    if item.attempts != job.attempt or is_new_error:
+        held = store.take(job.id)
+        if held is not None:
+            failure = Failure(message=clean(error)) if is_new_error else None
+            store.end(held, HandedBack(unused=True), attempts=max(item.attempts, 0), failure=failure)
 
 
 def _again(store: ItemStore, job: Job, item: QueueItem) -> None:

@@ -26,7 +26,7 @@ from pywats_queue.queue.memory import MemoryQueue
 from pywats_queue.queue.stats import QueueStats
 
 from .folders import folder_of
-from .report_files import from_args, to_args, to_json
+from .report_files import as_plain, from_args, to_args, to_json
 
 CHANGED: Final = "pywats_queue item"  # records with the content of items that was changed after add()
 LONGEST_ID: Final = 200
@@ -147,7 +147,7 @@ class PersistentQueue(MemoryQueue):
 
     def _keep(self, item: QueueItem, job: Job) -> None:
         """Keep what the caller changed of the content. The files of the item show what it was added with."""
-        content = to_json(f"item {item.id}", content_of(item)._asdict())
+        content = to_json(f"item {item.id}", content_of(item)._replace(data=as_plain(item.data))._asdict())
         if content != to_json(f"item {item.id}", self._content(job)._asdict()):
             self._put_changed(job.id, content)
 

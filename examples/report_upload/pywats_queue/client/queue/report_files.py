@@ -13,19 +13,27 @@ _BEFORE, _AFTER = b'{"data":', b"}"  # how an item's data stands in the argument
 
 
 def to_json(what: str, value: object) -> bytes:
-    """A report as JSON: plain data, a dataclass, or an object with `to_dict()` or `model_dump()`."""
+    """A report as JSON: plain data, an object with `to_dict()` or `model_dump()`, or a dataclass."""
     try:
-        plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_plain)
+        plain = msgspec.to_builtins(as_plain(value), str_keys=True, enc_hook=_plain)
         return json.dumps(plain, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise QueueError(f"{what} cannot be stored as JSON: {error}") from error
 
 
-def _plain(value: object) -> Any:
+def as_plain(report: object) -> Any:
+    """What a report says of itself, if it says anything: a dataclass may have another form in WSJF than its fields."""
     for name in ("to_dict", "model_dump"):
-        method = getattr(value, name, None)
+        method = None if isinstance(report, type) else getattr(report, name, None)
         if callable(method):
             return method(mode="json", by_alias=True) if name == "model_dump" else method()
+    return report
+
+
+def _plain(value: object) -> Any:
+    plain = as_plain(value)
+    if plain is not value:
+        return plain
     raise TypeError(f"{type(value).__name__} is neither plain data, nor has it to_dict() or model_dump()")
 
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .pending import AsyncPendingQueue, PendingQueueState
+from .pending import AsyncPendingQueue, AsyncPendingQueueState
 
-__all__ = ["AsyncPendingQueue", "PendingQueueState"]
+__all__ = ["AsyncPendingQueue", "AsyncPendingQueueState"]

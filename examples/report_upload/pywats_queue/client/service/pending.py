@@ -26,7 +26,7 @@ from .submission import submit_of
 _log = logging.getLogger("pywats_queue")
 
 
-class PendingQueueState(StrEnum):
+class AsyncPendingQueueState(StrEnum):
     """What an AsyncPendingQueue does."""
 
     CREATED = "Created"
@@ -75,7 +75,7 @@ class AsyncPendingQueue:
         self._max_concurrent = max_concurrent
         self._max_queue_size = max_queue_size
         self._delete_completed = delete_completed
-        self._state = PendingQueueState.CREATED
+        self._state = AsyncPendingQueueState.CREATED
         self._active_uploads: set[asyncio.Task[None]] = set()
         self._uploaded = self._failed = 0
         self._lock = FolderLock(self._reports_dir)
@@ -89,12 +89,12 @@ class AsyncPendingQueue:
     # -- what can be seen ----------------------------------------------------------------------------------------------
 
     @property
-    def state(self) -> PendingQueueState:
+    def state(self) -> AsyncPendingQueueState:
         return self._state
 
     @property
     def is_running(self) -> bool:
-        return self._state in (PendingQueueState.RUNNING, PendingQueueState.PAUSED)
+        return self._state in (AsyncPendingQueueState.RUNNING, AsyncPendingQueueState.PAUSED)
 
     @property
     def queue_size(self) -> int:
@@ -150,7 +150,7 @@ class AsyncPendingQueue:
         self._queue = self._new_queue()
         self._wake, self._ended = asyncio.Event(), asyncio.Event()
         self._must_scan = True
-        self._state = PendingQueueState.RUNNING
+        self._state = AsyncPendingQueueState.RUNNING
         self._queue.recover()
 
     async def _round(self) -> None:
@@ -161,7 +161,7 @@ class AsyncPendingQueue:
             await asyncio.to_thread(self._queue.scan, self._max_queue_size, self.PROCESSING_TIMEOUT)
         self._start_uploads()
         wait = self.PERIODIC_CHECK_INTERVAL
-        if self._state is PendingQueueState.RUNNING:
+        if self._state is AsyncPendingQueueState.RUNNING:
             wait = self._queue.next_in(wait)
         try:
             await asyncio.wait_for(self._wake.wait(), wait.total_seconds())
@@ -169,7 +169,7 @@ class AsyncPendingQueue:
             self._must_scan = True
 
     def _start_uploads(self) -> None:
-        while self._state is PendingQueueState.RUNNING:
+        while self._state is AsyncPendingQueueState.RUNNING:
             held = self._queue.take()
             if held is None:
                 return
@@ -191,14 +191,14 @@ class AsyncPendingQueue:
     async def stop(self) -> None:
         """Begin no more uploads, wait for those under way for up to 30 seconds, and hand the others back."""
         if self.is_running:
-            self._state = PendingQueueState.STOPPING
+            self._state = AsyncPendingQueueState.STOPPING
             self._wake.set()
-        if self._state is PendingQueueState.STOPPING:
+        if self._state is AsyncPendingQueueState.STOPPING:
             await self._ended.wait()
-        self._state = PendingQueueState.STOPPED
+        self._state = AsyncPendingQueueState.STOPPED
 
     async def _end(self) -> None:
-        self._state = PendingQueueState.STOPPING
+        self._state = AsyncPendingQueueState.STOPPING
         try:
             if self._active_uploads:
                 await asyncio.wait(self._active_uploads, timeout=self.STOP_TIMEOUT.total_seconds())
@@ -208,18 +208,18 @@ class AsyncPendingQueue:
                 upload.cancel()
             await asyncio.gather(*left, return_exceptions=True)
             self._lock.release()
-            self._state = PendingQueueState.STOPPED
+            self._state = AsyncPendingQueueState.STOPPED
             self._ended.set()
 
     def pause(self) -> AlreadyDone:
         """Begin no more uploads; those under way continue."""
-        if self._state is PendingQueueState.RUNNING:
-            self._state = PendingQueueState.PAUSED
+        if self._state is AsyncPendingQueueState.RUNNING:
+            self._state = AsyncPendingQueueState.PAUSED
         return AlreadyDone()
 
     def resume(self) -> AlreadyDone:
-        if self._state is PendingQueueState.PAUSED:
-            self._state = PendingQueueState.RUNNING
+        if self._state is AsyncPendingQueueState.PAUSED:
+            self._state = AsyncPendingQueueState.RUNNING
             self._wake.set()
         return AlreadyDone()
 
@@ -227,7 +227,7 @@ class AsyncPendingQueue:
         """Upload what waits now, and return how many reports the server took. A running queue goes on after it."""
         uploaded = self._uploaded
         if self.is_running:
-            while self._state is PendingQueueState.RUNNING and (self._active_uploads or self.queue_size):
+            while self._state is AsyncPendingQueueState.RUNNING and (self._active_uploads or self.queue_size):
                 self._on_change()
                 await asyncio.sleep(0.01)
         else:

@@ -41,11 +41,13 @@ class ReportFolder:
         self.path = path
 
     def files(self) -> dict[str, dict[str, float]]:
-        """The names of reports in each state, with the time at which each file was last changed."""
+        """The names of reports in each state, with the time at which each got this state or, for an error, at which it
+        was written."""
         found: dict[str, dict[str, float]] = {state: {} for state in STATES}
         for entry, name, state in self._entries():
             with contextlib.suppress(OSError):  # it was taken away just now
-                found[state][name] = entry.stat(follow_symlinks=False).st_ctime
+                about = entry.stat(follow_symlinks=False)
+                found[state][name] = about.st_mtime if state == ERROR else about.st_ctime
         return found
 
     def counts(self) -> Counter[str]:

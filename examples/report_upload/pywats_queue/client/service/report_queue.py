@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from daybreak.core.model import Done, Failed, Failure, HandedBack, Retry, State
 from daybreak.core.units import clean
@@ -51,7 +51,7 @@ class ReportQueue:
             room = max(max_size - len(self._known), 0)
             self.has_more = len(new) > room
             for priority, name in sorted(new)[:room]:
-                self._add(name, priority, is_error=name in files[ERROR])
+                self._add(name, priority, files[ERROR].get(name))
             for name in files[QUEUED].keys() - files[ERROR].keys():
                 self._start_renamed(name)
 
@@ -62,8 +62,12 @@ class ReportQueue:
             if name not in self._items.held and changed < before:
                 self._folder.move(name, PROCESSING, QUEUED, ERROR)
 
-    def _add(self, name: str, priority: int, *, is_error: bool) -> None:
+    def _add(self, name: str, priority: int, failed_at: float | None) -> None:
+        """Add a report. One that failed waits from the time in its note or, without a note, from that of its file."""
         info = self._folder.info(name)
+        is_error = failed_at is not None
+        if failed_at is not None and info.at is None:
+            info = info._replace(at=datetime.fromtimestamp(failed_at, UTC), attempts=max(info.attempts, 1))
         if is_error and (info.is_permanent or info.attempts >= self._attempts):
             return  # it stays as it is until somebody renames it to .queued
         added = self._items.add(name, b"{}", priority=priority, max_attempts=self._attempts, retry=self._retry)
