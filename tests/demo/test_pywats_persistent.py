@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import os
 import signal
@@ -22,6 +23,7 @@ from pywats_queue import (
     QueueHooks,
     QueueItemStatus,
 )
+from pywats_queue.client.queue import folders
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "report_upload"
 PENDING, PROCESSING, COMPLETED, FAILED, SUSPENDED = QueueItemStatus
@@ -432,6 +434,8 @@ def test_another_process_is_refused_the_folder_by_name(queue, folder):
 
 def test_a_folder_is_released_when_its_queues_are_gone(folder):
     PersistentQueue(folder).add({}, item_id="a")
+    gc.collect()
+    folders.wait_until_closed()
     code = f"from pywats_queue import PersistentQueue; print(PersistentQueue({str(folder)!r}).size)"
     ran = subprocess.run([sys.executable, "-c", code], cwd=EXAMPLE, check=False, timeout=120, capture_output=True)
     assert ran.stdout.split() == [b"1"]
