@@ -7,22 +7,27 @@ import asyncio
 import inspect
 import json
 import logging
+import tempfile
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from pywats_queue import AsyncWATS, NetworkError, ValidationError, pyWATS
-from pywats_queue.client.queue import PersistentQueue
+from pywats_queue.client.queue import PersistentQueue, folders
 from pywats_queue.client.service import AsyncPendingQueue
 from pywats_queue.queue import BaseQueue, MemoryQueue, QueueHooks, QueueItem, QueueItemStatus, QueueStats
 
 from daybreak.adapters.wats.stand_in import TOKEN, Faults, StandIn
 
+IN_MEMORY = "/dev/shm"  # noqa: S108 - a directory of its own is made in it; syncing files there costs nothing
 logger = logging.getLogger(__name__)
 
 
 @pytest.fixture
-def folder(tmp_path):
-    return str(tmp_path / "Queue")  # for C:/WATS/Queue
+def folder():
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY if Path(IN_MEMORY).is_dir() else None) as place:
+        yield str(Path(place) / "Queue")  # for C:/WATS/Queue
+        folders.wait_until_closed()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -26,12 +27,15 @@ from pywats_queue import (
 from pywats_queue.client.queue import folders
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "report_upload"
+IN_MEMORY = "/dev/shm"  # noqa: S108 - a directory of its own is made in it; syncing files there costs nothing
 PENDING, PROCESSING, COMPLETED, FAILED, SUSPENDED = QueueItemStatus
 
 
 @pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "queue"
+def folder():
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY if Path(IN_MEMORY).is_dir() else None) as place:
+        yield Path(place) / "queue"
+        folders.wait_until_closed()
 
 
 @pytest.fixture
