@@ -30,6 +30,8 @@ def _specs():
         spec(id="twice", retry=TWICE, resources=(Need("plecs"),)),
         spec(id="third", resources=(Need("plecs"),)),
         spec(id="../out", priority=9),
+        spec("item", id="report", queue="reports", args=b'{"data":{"serial":"A1"}}'),
+        spec("item", id="bare", queue="reports", args=b"[1]"),
     ]
 
 
@@ -57,6 +59,10 @@ class Story:
         claim = Claim(worker="w", tasks=TASKS, limit=4, lease_for=LEASE, call="c")
         found = await store.exchange(Exchange(claim=claim), now=NOON)
         self.leases.update({lease.job: lease for lease in found.leases})
+
+    async def claim_items(self, store):
+        claim = Claim(worker="w", queues=("reports",), limit=2, lease_for=HOUR * 24 * 30)
+        await store.exchange(Exchange(claim=claim), now=NOON)
 
     async def beat(self, store):
         held = self.leases["keyed"]
@@ -120,8 +126,8 @@ class Story:
 
 
 _ORDER = (
-    "put", "insert", "claim", "beat", "checkpoint", "complete", "retry_later", "fail", "advance", "claim_again", "reap",
-    "suspend", "resume", "rerank", "start", "cancel", "retry", "remove", "move_in", "purge",
+    "put", "insert", "claim", "claim_items", "beat", "checkpoint", "complete", "retry_later", "fail", "advance",
+    "claim_again", "reap", "suspend", "resume", "rerank", "start", "cancel", "retry", "remove", "move_in", "purge",
 )  # fmt: skip
 
 

@@ -129,6 +129,11 @@ class Folder:
                 best = (told, word)
         return best
 
+    def has_raw_data(self, files: Files) -> bool:
+        """Whether the data file holds an item's raw data, as the metadata says."""
+        told, _ = self._metadata(files)
+        return isinstance(told, metadata.Metadata) and told.daybreak.raw
+
     def _data(self, files: Files, meta: str | None) -> tuple[str, Path] | None:
         if not files.data:
             return None

@@ -193,7 +193,7 @@ class Recovery:
         if files is not None and files.data:
             data, path = next(iter(sorted(files.data.items())))
             if args is None:
-                args = self._layout.args_of(path.read_bytes(), is_raw=self._is_raw(image))
+                args = self._layout.args_of(path.read_bytes(), is_raw=self._folder.has_raw_data(files))
             else:
                 data = None  # it may have been written in part: write it again
         if args is None:
@@ -205,9 +205,6 @@ class Recovery:
         word = self._layout.words[entry.state]
         self._note_extra_files(files, keep_data=data, keep_word=word)
         return Found(entry, word, Place(stem, data), files or Files(stem), number)
-
-    def _is_raw(self, image: JobImage) -> bool:
-        return self._layout.raw_items and image.entry.spec.task == "item"
 
     def _note_extra_files(self, files: Files | None, *, keep_data: str | None, keep_word: str) -> None:
         """Files under other words than the job will have, which an interrupted change left."""
