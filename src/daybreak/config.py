@@ -32,7 +32,7 @@ IN_CODE: Final = "an argument in code"
 BY_DEFAULT: Final = "the default"
 
 TRANSPORT: Final = "sqs"  # no store, but where a remote worker gets its jobs from
-_TEXTS: Final = ("url", "app", "files")
+_TEXTS: Final = ("url", "app", "files", "spool")
 FILES_SCHEMES: Final = ("file", "s3", "gs", "az")
 # The accepted schemes, and the one under which the store is known.
 _SERVERS: Final = {
@@ -45,7 +45,8 @@ _SERVERS: Final = {
 class Settings:
     """The settings of a process. `url` is the full URL of the store; `app` is a target such as `tasks.py:app`.
 
-    `files` is where the contents of files are kept: a URL, or `store`; None is the default of the store. `worker` holds
+    `files` is where the contents of files are kept: a URL, or `store`; None is the default of the store. `spool` is the
+    file that takes jobs while the store cannot be reached. `worker` holds
     the settings of workers, under the names of WorkerSettings. `alerts` is the table of that name, which
     `api/alerts/settings.py` reads. `origins` says where each value came from."""
 
@@ -53,6 +54,7 @@ class Settings:
     folder: Path
     app: str | None = None
     files: str | None = None
+    spool: Path | None = None
     worker: Mapping[str, Any] = field(default_factory=dict)
     alerts: Mapping[str, Any] = field(default_factory=dict)
     file: Path | None = None
@@ -92,10 +94,11 @@ def resolve(
     *,
     app: str | None = None,
     files: str | None = None,
+    spool: str | None = None,
     cwd: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
-    """The settings from all sources; `url`, `app` and `files` are the arguments in code."""
+    """The settings from all sources; `url`, `app`, `files` and `spool` are the arguments in code."""
     environ = os.environ if environ is None else environ
     cwd = here() if cwd is None else cwd
     file, table = _find(cwd)
@@ -103,13 +106,13 @@ def resolve(
     from_file, from_environment = _of_file(table, file), _of_environment(environ)
     layers: list[tuple[str, Mapping[str, Any]]] = [
         (COMMAND_LINE, _command_line),
-        (IN_CODE, {"url": url, "app": app, "files": files}),
+        (IN_CODE, {"url": url, "app": app, "files": files, "spool": spool}),
         ("environment", from_environment),
         (str(file), from_file),
     ]
     found: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    for key in ("url", "app", "files", *(f"worker.{name}" for name in _WORKER)):
+    for key in (*_TEXTS, *(f"worker.{name}" for name in _WORKER)):
         for origin, layer in layers:
             value = layer.get(key)
             if value is not None:
@@ -125,6 +128,7 @@ def resolve(
         folder=folder,
         app=found.get("app"),
         files=_files(found["files"], folder, origins["files"]) if "files" in found else None,
+        spool=_spool(found["spool"], folder, origins["spool"]) if "spool" in found else None,
         worker={_WORKER[name][0]: found[f"worker.{name}"] for name in _WORKER if f"worker.{name}" in found},
         alerts=_table(table.get("alerts", {}), file, "alerts") if file else {},
         file=file,
@@ -200,6 +204,15 @@ def _files(text: str, folder: Path, origin: str) -> str:
             "as s3://bucket/prefix, or store"
         )
     return Path(os.path.abspath(folder / Path(text).expanduser())).as_uri()  # noqa: PTH100 - links are not resolved
+
+
+def _spool(text: object, folder: Path, origin: str) -> Path:
+    """The path of the spool's file."""
+    if not isinstance(text, str) or not text or "\0" in text or "://" in text:
+        raise BadInput(f"spool = {text!r:.80} (from {origin}): write the path of a local file, such as jobs.spool")
+    path = Path(os.path.abspath(folder / Path(text).expanduser()))  # noqa: PTH100 - links are not resolved
+    check_path(path, f" (from {origin})")
+    return path
 
 
 def _refuse_missing_slashes(text: str, source: str) -> None:
@@ -375,7 +388,7 @@ def _table(value: object, file: Path, name: str) -> dict[str, Any]:
 def _of_file(table: dict[str, Any], file: Path | None) -> dict[str, Any]:
     if file is None:
         return {}
-    _refuse_unknown(table, ("url", "app", "files", "worker", "alerts"), str(file), "")
+    _refuse_unknown(table, (*_TEXTS, "worker", "alerts"), str(file), "")
     found: dict[str, Any] = {key: _text(table[key], f"{file}: {key}") for key in _TEXTS if key in table}
     worker = _table(table.get("worker", {}), file, "worker")
     _refuse_unknown(worker, _WORKER, str(file), "worker.")

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from daybreak.api.locks.time_limit import TimeLimit
     from daybreak.api.queues import QueueHandle
     from daybreak.api.resources import ResourceInfo
+    from daybreak.api.spooled_submits import SpooledSubmits
     from daybreak.api.stats import Stats
     from daybreak.api.trends import Trends
     from daybreak.core.model import Retry
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from daybreak.runs.run import Run
     from daybreak.runs.run_info import RunInfo
     from daybreak.runs.submission import SweepPlan
+    from daybreak.spool import SpoolStatus
     from daybreak.worker.settings import WorkerSettings
     from daybreak.worker.supervisor.worker import Worker
 
@@ -67,8 +69,9 @@ class Daybreak:
 
     The store is `url`; without it the one that DAYBREAK_URL, daybreak.toml or pyproject.toml names; without those the
     file daybreak.db in the working directory. `files` is where the contents of files are kept: a folder,
-    s3://bucket/prefix, or "store"; by default in a folder beside a SQLite file, else in the store. `imports` names
-    modules that define more tasks. `by` is recorded with every change made through this app."""
+    s3://bucket/prefix, or "store"; by default in a folder beside a SQLite file, else in the store. `spool` is a local
+    file that takes jobs while the store cannot be reached. `imports` names modules that define more tasks. `by` is
+    recorded with every change made through this app."""
 
     def __init__(
         self,
@@ -78,6 +81,7 @@ class Daybreak:
         by: str | None = None,
         imports: Iterable[str] = (),
         files: str | None = None,
+        spool: str | os.PathLike[str] | None = None,
         world: World | None = None,
     ) -> None:
         self.name = name
@@ -86,6 +90,7 @@ class Daybreak:
         self.imports = [imports] if isinstance(imports, str) else list(imports)
         self._url = url
         self._files = files
+        self._spool = None if spool is None else os.fspath(spool)
         self.world = world or RealWorld()
         self.hooks = Hooks(self.world)
         self.watches: list[FolderWatch] = []
@@ -102,7 +107,7 @@ class Daybreak:
         if self._settings is None:
             from daybreak import config  # noqa: PLC0415
 
-            self._settings = config.resolve(self._url, files=self._files)
+            self._settings = config.resolve(self._url, files=self._files, spool=self._spool)
         return self._settings
 
     def use(self, url: str) -> None:
@@ -127,6 +132,7 @@ class Daybreak:
                         self.by,
                         connect_timeout,
                         (self.settings.files, url),
+                        self.settings.spool,
                     )
                     self._open_sessions.hooks = self.hooks
         return self._open_sessions
@@ -609,6 +615,30 @@ class Daybreak:
         from daybreak.worker.supervisor.process import serve  # noqa: PLC0415
 
         return serve(lambda: make_worker(self, settings, target), self.aclose)
+
+    # -- spool ---------------------------------------------------------------------------------------------------------
+
+    async def aspool_status(self) -> SpoolStatus:
+        """What waits in the spool: how many jobs, since when, what was set aside, and the last error."""
+        return await asyncio.to_thread(self._spooled.file.status)
+
+    spool_status = blocking(aspool_status)
+
+    async def aflush_spool(self) -> int:
+        """Forward all jobs of the spool now, and return how many. Without this call they are forwarded in the
+        background. Raises StoreUnavailable if the store is away."""
+        return await self._sessions.here(self._spooled.flush())
+
+    flush_spool = blocking(aflush_spool)
+
+    @property
+    def _spooled(self) -> SpooledSubmits:
+        if self._sessions.spool is None:
+            raise BadInput(
+                "this app has no spool: name a local file, with Daybreak(url, spool='jobs.spool'), DAYBREAK_SPOOL or "
+                "spool in daybreak.toml"
+            )
+        return self._sessions.spool
 
     # -- close ---------------------------------------------------------------------------------------------------------
 

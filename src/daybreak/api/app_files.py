@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from daybreak.core.errors import StoreUnavailable
 from daybreak.core.model import Job
 from daybreak.core.units import span
 from daybreak.files import Blobs, FileStore, open_blobs
@@ -71,6 +73,17 @@ class AppFiles:
         return encoded
 
     async def _put(self, contents: Iterable[Content]) -> None:
+        spool = self._sessions.spool
+        if spool is None:
+            await self._put_into_store(contents)
+            return
+        kept = list(contents)
+        await asyncio.to_thread(spool.keep, kept)
+        if await spool.open_client([]) is not None:
+            with contextlib.suppress(StoreUnavailable):  # then the job goes into the spool
+                await self._put_into_store(kept)
+
+    async def _put_into_store(self, contents: Iterable[Content]) -> None:
         now = self._sessions.world.steady()
         store = await self.store()
         for content in contents:

@@ -125,6 +125,9 @@ def _background(
     background: list[Callable[[], Coroutine[Any, Any, None]]] = [client.durations.run]
     if app.hooks.is_durable:
         background.append(lambda: app.hooks.follow(client))
+    spool = app._sessions.spool  # noqa: SLF001 - the app and its workers are one part
+    if spool is not None:
+        background.append(spool.run)
     alerts = alert_settings(app.settings.alerts)
     if alerts.enabled:
         background.append(AlertWatch(client, alerts, app.world).run)

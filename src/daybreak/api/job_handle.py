@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable
 from datetime import datetime, timedelta
-from typing import Any, Final, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack
 
 from daybreak import values
 from daybreak.api.app_files import Decode
@@ -21,18 +21,22 @@ from daybreak.api.why import Why, explain, read_situation
 from daybreak.client.client import Client
 from daybreak.client.job_logs import JobLogs
 from daybreak.client.job_stacks import JobStack
-from daybreak.core.errors import BadInput, ResultTimeout, StoreError
+from daybreak.core.errors import BadInput, ResultTimeout, StoreError, StoreUnavailable
 from daybreak.core.events import Event
 from daybreak.core.model import Job, State
-from daybreak.core.units import ZERO, duration, moment, priority
+from daybreak.core.units import ZERO, duration, moment, period, priority
 from daybreak.store.protocol import Amendment, Position
 from daybreak.tasks.import_guard import refuse_during_import
 from daybreak.tasks.registry import Program
 from daybreak.worker.supervisor import worker_record
 
+if TYPE_CHECKING:
+    from daybreak.api.spooled_submits import SpooledSubmits
+
 R = TypeVar("R")
 
 HINT_AFTER: Final = timedelta(seconds=2)
+ARRIVAL_LIMIT: Final = timedelta(seconds=10)  # for calls on a job that is still in the spool
 _hinted_tasks: set[str] = set()
 
 
@@ -84,6 +88,8 @@ class JobHandle(Generic[R]):
         """Wait until the job is final, and return it whatever its outcome. Raises ResultTimeout after `timeout`."""
         refuse_during_import("wait")
         limit = None if timeout is None else duration(timeout, "timeout")
+        if self._sessions.spool is not None:
+            limit = await self._await_arrival(self._sessions.spool, limit)
         client = await self._sessions.client()
         first = HINT_AFTER if limit is None else min(HINT_AFTER, limit)
         try:
@@ -99,6 +105,23 @@ class JobHandle(Generic[R]):
             raise ResultTimeout(self.id, (await client.get(self.id)).state.value, limit) from None
 
     wait = blocking(await_)
+
+    async def _await_arrival(self, spool: SpooledSubmits, limit: timedelta | None) -> timedelta | None:
+        """Wait until the job has left the spool. Returns what is left of the limit."""
+        since = self._sessions.world.steady()
+        try:
+            self.id = await spool.arrived(self.id, limit, tells=True)
+        except StoreUnavailable:
+            if limit is None:
+                raise
+            raise ResultTimeout(self.id, "waiting in the spool", limit) from None
+        return None if limit is None else max(limit - period(self._sessions.world.steady() - since), ZERO)
+
+    async def _client(self) -> Client:
+        """The client, once the job is in the store. StoreUnavailable if it stays in the spool."""
+        if self._sessions.spool is not None:
+            self.id = await self._sessions.spool.arrived(self.id, ARRIVAL_LIMIT)
+        return await self._sessions.client()
 
     async def _hint_if_no_worker(self, client: Client) -> None:
         """Print a hint, once per task, if no live worker knows the task: this wait would not end by itself."""
@@ -128,28 +151,28 @@ class JobHandle(Generic[R]):
     @on_store_loop
     async def ainfo(self) -> JobInfo:
         """Return the job as it is now, with its arguments and its result as values."""
-        job, decode = await self._sessions.files.whole(await (await self._sessions.client()).get(self.id))
+        job, decode = await self._sessions.files.whole(await (await self._client()).get(self.id))
         return info_of(job, self._program, decode)
 
     info = blocking(ainfo)
 
     @on_store_loop
     async def astate(self) -> State:
-        return (await (await self._sessions.client()).get(self.id)).state
+        return (await (await self._client()).get(self.id)).state
 
     state = blocking(astate)
 
     @on_store_loop
     async def aposition(self) -> Position | None:
         """Return how many jobs of its queue are ahead of it; None if it is not queued."""
-        return await (await self._sessions.client()).position(self.id)
+        return await (await self._client()).position(self.id)
 
     position = blocking(aposition)
 
     @on_store_loop
     async def ahistory(self) -> list[Event]:
         """Return its events in order, each with who caused it."""
-        return await (await self._sessions.client()).history(self.id)
+        return await (await self._client()).history(self.id)
 
     history = blocking(ahistory)
 
@@ -157,7 +180,7 @@ class JobHandle(Generic[R]):
     async def alogs(self, attempt: int | None = None, *, after: str = "") -> JobLogs:
         """Return what the job has printed and logged: of each attempt the first and the last 64 KiB. With `attempt`
         only of this one; with `after`, the `next` of an earlier answer, only what came later."""
-        client = await self._sessions.client()
+        client = await self._client()
         await client.get(self.id)
         return await client.logs(self.id, attempt=attempt, after=after)
 
@@ -174,7 +197,7 @@ class JobHandle(Generic[R]):
     @on_store_loop
     async def awhy(self) -> Why:
         """Why the job does not run: the causes, what is in the way, and the command that removes each cause."""
-        return explain(await read_situation(await self._sessions.client(), self.id))
+        return explain(await read_situation(await self._client(), self.id))
 
     why = blocking(awhy)
 
@@ -216,7 +239,7 @@ class JobHandle(Generic[R]):
     @on_store_loop
     async def astart_now(self, note: str = "") -> Amendment:
         """Queue a scheduled job before its time, or the next attempt before its delay is over."""
-        return await (await self._sessions.client()).start_now(self.id, note=note)
+        return await (await self._client()).start_now(self.id, note=note)
 
     start_now = blocking(astart_now)
 
@@ -249,7 +272,7 @@ class JobHandle(Generic[R]):
         self, kind: str, change: Callable[[Client], Awaitable[Amendment]], **fields: Unpack[ChangedFields]
     ) -> Amendment:
         """Make the change, and report it to the hooks of this app once the store has made it."""
-        client, hooks = await self._sessions.client(), self._sessions.hooks
+        client, hooks = await self._client(), self._sessions.hooks
         if hooks is None or not hooks.wants(kind):
             return await change(client)
         before = await client.get(self.id)

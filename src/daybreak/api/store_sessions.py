@@ -9,6 +9,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from daybreak.api.app_files import AppFiles
@@ -23,6 +24,7 @@ from daybreak.system.ports import Ids, World
 
 if TYPE_CHECKING:
     from daybreak.api.hooks import Hooks
+    from daybreak.api.spooled_submits import SpooledSubmits
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,7 +35,8 @@ FLUSH_TIMEOUT: Final = timedelta(seconds=2)  # for writing the measured duration
 
 class Sessions:
     """The open clients of an app, by event loop. `connect_timeout` is the one that `make` passes to its stores. `files`
-    is the setting of that name and the URL of the store."""
+    is the setting of that name and the URL of the store. `spool` is the file for jobs that are submitted while the
+    store is away."""
 
     def __init__(
         self,
@@ -42,6 +45,7 @@ class Sessions:
         by: str,
         connect_timeout: ConnectTimeout | None = None,
         files: tuple[str | None, str] = (None, ""),
+        spool: Path | None = None,
     ) -> None:
         self.portal = Portal()
         self.world = world
@@ -52,7 +56,8 @@ class Sessions:
         self._open_locks: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._background_opens: dict[asyncio.AbstractEventLoop, _BackgroundOpen] = {}
         self._unflushed: list[Client] = []  # clients of ended loops that hold durations not yet written to the store
-        self._is_per_loop = make().traits.persistent
+        unopened = make()
+        self._is_per_loop = unopened.traits.persistent
         self._blocking_store: InsertsNow | None = None
         self.provided: dict[str, object] = {}  # the declared settings of resources that were written to the store
         self.new_id = Ids(world)
@@ -60,6 +65,11 @@ class Sessions:
         self.hooks: Hooks | None = None  # of the app, once it has set them
         self.portal.on_fork(self._forget)
         self.portal.on_close(self.aclose)
+        self.spool: SpooledSubmits | None = None
+        if spool is not None:
+            from daybreak.api.spooled_submits import SpooledSubmits  # noqa: PLC0415 - few apps have a spool
+
+            self.spool = SpooledSubmits(self, spool, files[1], unopened)
 
     # -- where a call runs ---------------------------------------------------------------------------------------------
 
@@ -90,7 +100,14 @@ class Sessions:
                     self._open[loop] = client
                     if loop is self.portal.loop:
                         self._blocking_store = client.store if isinstance(client.store, InsertsNow) else None
+                    if self.spool is not None:
+                        self.spool.start_if_left()
         return client
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the store of blocking callers is open."""
+        return self.portal.loop is not None and self.portal.loop in self._open
 
     def client_if_open(self) -> Client | None:
         """The client of the running loop if its store is open, without waiting."""
@@ -136,6 +153,17 @@ class Sessions:
     def insert(self, spec: JobSpec, template: JobSpec | None = None) -> str:
         """Submit for a blocking caller: in the caller's thread if the store supports it, otherwise through the portal.
         `template`, if given, differs from `spec` only in the id and the arguments."""
+        if self.spool is not None:
+            return self.spool.insert(spec, lambda: self._insert(spec, template))
+        return self._insert(spec, template)
+
+    async def ainsert(self, spec: JobSpec) -> str:
+        """Submit on the running loop."""
+        if self.spool is not None:
+            return await self.spool.ainsert(spec)
+        return await (await self.client()).submit(spec)
+
+    def _insert(self, spec: JobSpec, template: JobSpec | None) -> str:
         loop = self.portal.loop
         client = None if loop is None else self._open.get(loop)
         if client is None:

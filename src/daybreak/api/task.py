@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
-from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 import msgspec
 
@@ -15,7 +17,7 @@ from daybreak.api.job_handle import JobHandle
 from daybreak.api.portal import Portal, blocking
 from daybreak.api.resources import provide
 from daybreak.api.store_sessions import Sessions, on_store_loop
-from daybreak.core.errors import BadInput, KeyConflict, KeySpent, QueueFull, UniqueConflict
+from daybreak.core.errors import BadInput, KeyConflict, KeySpent, QueueFull, StoreUnavailable, UniqueConflict
 from daybreak.core.metadata import decode_meta, encode_meta
 from daybreak.core.model import JobSpec, Need, Options
 from daybreak.core.units import counted
@@ -29,6 +31,10 @@ from daybreak.tasks.import_guard import refuse_during_import
 from daybreak.tasks.options import JobOptions, check_job_options
 from daybreak.tasks.registry import Definition, Program, Upgrade
 from daybreak.values.file import MARK, NotStored
+
+if TYPE_CHECKING:
+    from daybreak.api.spooled_submits import SpooledSubmits
+    from daybreak.client.client import Client
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -155,7 +161,7 @@ class Task(Generic[P, R]):
         return await self._sessions.files.aencode(encode) if has_files else encoded
 
     async def _accept(self, spec: JobSpec) -> str:
-        return await (await self._sessions.client()).submit(spec)
+        return await self._sessions.ainsert(spec)
 
     @on_store_loop
     async def asubmit_many(self, rows: Iterable[Mapping[str, Any]]) -> list[JobHandle[R]]:
@@ -171,11 +177,27 @@ class Task(Generic[P, R]):
             )
         _check_rows(specs)
         sessions = self._sessions
-        client = await sessions.client()
-        if any(spec.key is not None for spec in specs):
-            await client.check_keys(specs)
         if any(spec.options.resources for spec in specs):
             await self._aprovide(*specs)
+        if sessions.spool is not None:
+            return await self._submit_or_spool(sessions.spool, specs)
+        return await self._send_many(await sessions.client(), specs)
+
+    async def _submit_or_spool(self, spool: SpooledSubmits, specs: list[JobSpec]) -> list[JobHandle[R]]:
+        client = await spool.open_client(specs)
+        if client is not None:
+            with contextlib.suppress(StoreUnavailable):
+                return await self._send_many(client, specs)
+        # Jobs that the store has accepted before it went away are duplicates when they are forwarded.
+        await spool.put_many(specs)
+        for spec in specs:
+            self._app.hooks.submitted(spec, spec.id)
+        return [self._handle(spec.id) for spec in specs]
+
+    async def _send_many(self, client: Client, specs: list[JobSpec]) -> list[JobHandle[R]]:
+        sessions = self._sessions
+        if any(spec.key is not None for spec in specs):
+            await client.check_keys(specs)
         handles: list[JobHandle[R]] = []
         for start in range(0, len(specs), CHUNK):
             chunk = specs[start : start + CHUNK]
@@ -312,14 +334,22 @@ class Task(Generic[P, R]):
 
     def _provide(self, *specs: JobSpec) -> None:
         if any(self._new(spec) for spec in specs):
-            self._portal.run(self._aprovide(*specs))
+            self._portal.run(self._sessions.here(self._aprovide(*specs)))
 
     async def _aprovide(self, *specs: JobSpec) -> None:
         """Store the settings that the code declares for resources, before the first job that needs them."""
         new = {name: self._declared[name] for spec in specs for name in self._new(spec)}
-        if new:
-            sessions = self._sessions
-            await provide(await sessions.client(), new.values())
+        if not new:
+            return
+        sessions = self._sessions
+        if sessions.spool is not None:  # the forwarder writes them, should the jobs go into the spool
+            settings = {name: resource.settings for name, resource in new.items()}
+            await asyncio.to_thread(sessions.spool.file.declare, settings)
+            client = await sessions.spool.open_client([])
+        else:
+            client = await sessions.client()
+        if client is not None:
+            await provide(client, new.values())
             sessions.provided.update((name, resource.settings) for name, resource in new.items())
 
     def _new(self, spec: JobSpec) -> list[str]:

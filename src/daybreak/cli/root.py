@@ -53,6 +53,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Set up and maintain": {
         "init": ("daybreak.cli.init", "Write a settings file and a first task."),
         "demo": ("daybreak.cli.demo", "See Daybreak at work in half a minute."),
+        "spool": ("daybreak.cli.spool", "Show and forward jobs that wait for the store."),
         "doctor": ("daybreak.cli.doctor", "Find problems and suggest fixes."),
         "tokens": ("daybreak.cli.tokens", "Create, list and revoke tokens for the server."),
         "backup": ("daybreak.cli.backup", "Copy the store while it is in use."),

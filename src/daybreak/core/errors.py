@@ -37,6 +37,7 @@ DaybreakError
     ├── StoreUnavailable           the store cannot be reached now; a retry may help
     │   └── OutcomeUnknown         the commit may or may not have happened; repeating the call is safe
     ├── StoreFull                  no space left; nothing of this call was written
+    ├── SpoolFull                  the offline spool takes no more jobs
     ├── StoreReadOnly              the store does not accept writes
     ├── StoreCorrupt               the stored data is damaged
     ├── StoreTooNew                the store was written by a newer version of Daybreak
@@ -395,6 +396,15 @@ class OutcomeUnknown(StoreUnavailable):
 
 class StoreFull(StoreError):
     """No space is left; nothing of this call was written."""
+
+
+class SpoolFull(StoreError):
+    """The spool takes no more jobs; none of this call was accepted."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(
+            f"the spool {path} is full: {why}; its jobs are forwarded when the store is back, see `daybreak spool`"
+        )
 
 
 class StoreReadOnly(StoreError):

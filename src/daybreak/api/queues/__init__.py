@@ -16,24 +16,24 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
-import msgspec
-
 from daybreak.api.hooks import Hooks
 from daybreak.api.job_release import release_job
 from daybreak.api.portal import Portal, blocking
 from daybreak.api.queues.bulk_changes import clear, clearable_states, retry_failed
 from daybreak.api.queues.consumer import consumer_of
-from daybreak.api.queues.items import TASK, VERSION, Item, QueueCounts, attempts_of, encoded, item_of
+from daybreak.api.queues.items import TASK, VERSION, Item, QueueCounts, attempts_of, encoded, item_of, item_of_spec
 from daybreak.api.queues.leases import LeaseHandle
 from daybreak.api.store_sessions import Sessions, on_store_loop
 from daybreak.client.client import Client, filter_of
-from daybreak.core.errors import BadInput, JobNotFound, QueueFull, WrongState
+from daybreak.core.errors import BadInput, JobNotFound, QueueFull, StoreUnavailable, WrongState
 from daybreak.core.model import UNFINISHED, Job, JobSpec, QueueSettings, State
 from daybreak.core.units import Priority, bucket, duration, moment
 from daybreak.policy.admit import check_name
+from daybreak.policy.parse_options import build_spec
 from daybreak.policy.resources import parse_rate
 from daybreak.store.protocol import Position, Verdict, work_topic
 from daybreak.tasks.import_guard import refuse_during_import
+from daybreak.tasks.options import check_submit_options
 
 __all__ = ["Item", "LeaseHandle", "QueueCounts", "QueueHandle"]
 
@@ -88,14 +88,29 @@ class QueueHandle:
         and their growth. With `max_attempts=0` the first failure is final, as with 1. The values of `metadata` may be
         anything that JSON has."""
         refuse_during_import("add")
-        client = await self._sessions.client()
         if retry is None:
             retry = attempts_of(max_attempts)
         elif max_attempts is not None:
             raise BadInput(
                 f"add(max_attempts={max_attempts!r}, retry={retry!r:.60}): both set the number of attempts; pass one"
             )
-        spec = self._spec(client, data, id=id, priority=priority, retry=retry, meta=metadata, delay=delay)
+        spec = self._spec(data, id=id, priority=priority, retry=retry, meta=metadata, delay=delay)
+        spool = self._sessions.spool
+        client = await self._sessions.client() if spool is None else await spool.open_client([spec])
+        if client is not None:
+            try:
+                return await self._send(client, spec)
+            except StoreUnavailable:
+                if spool is None:
+                    raise
+        assert spool is not None
+        await spool.put_many([spec])
+        self._hooks.submitted(spec, spec.id)
+        return item_of_spec(spec, moment(self._sessions.world.wall()))
+
+    add = blocking(aadd)
+
+    async def _send(self, client: Client, spec: JobSpec) -> Item:
         [inserted] = await client.submit_many([spec])
         if inserted.verdict is Verdict.FULL:
             raise QueueFull(self.name)
@@ -103,14 +118,14 @@ class QueueHandle:
             self._hooks.submitted(spec, inserted.job)
         job = await client.get(inserted.job)
         if job.spec.queue != self.name:
-            raise BadInput(f"id {id!r} belongs to a job in queue {job.spec.queue!r}: ids are unique in a store")
+            raise BadInput(f"id {spec.id!r} belongs to a job in queue {job.spec.queue!r}: ids are unique in a store")
         return item_of(job)
 
-    add = blocking(aadd)
-
-    def _spec(self, client: Client, data: object, **options: Any) -> JobSpec:
-        spec = client.spec(TASK, queue=self.name, version=VERSION, **options)
-        return msgspec.structs.replace(spec, args=encoded(data))
+    def _spec(self, data: object, **options: Any) -> JobSpec:
+        sessions = self._sessions
+        check_submit_options(options)
+        given: Any = {"queue": self.name, **options}
+        return build_spec(TASK, encoded(data), given, new_id=sessions.new_id(), by=sessions.by, version=VERSION)
 
     # -- take ----------------------------------------------------------------------------------------------------------
 

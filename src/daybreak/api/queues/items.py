@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from daybreak import values
 from daybreak.core.metadata import decode_meta
-from daybreak.core.model import Job, Reason, State
+from daybreak.core.model import Job, JobSpec, Reason, State
 
 TASK: Final = "item"  # the task of items: workers never claim it, and take() claims nothing else
 VERSION: Final = 1
@@ -65,6 +65,22 @@ def encoded(data: object) -> bytes:
 def data_of(task: str, args: bytes) -> Any:
     stored = values.decode(args)
     return stored["data"] if task == TASK else stored
+
+
+def item_of_spec(spec: JobSpec, now: datetime) -> Item:
+    """An item that was accepted now, and that the store does not have yet."""
+    run_at = spec.run_at if spec.delay is None else now + spec.delay
+    return Item(
+        id=spec.id,
+        data=data_of(spec.task, spec.args),
+        state=State.QUEUED if run_at is None or run_at <= now else State.SCHEDULED,
+        priority=spec.priority,
+        max_attempts=spec.options.retry.attempts,
+        metadata=decode_meta(spec.meta),
+        created_at=now,
+        updated_at=now,
+        run_at=run_at,
+    )
 
 
 def item_of(job: Job) -> Item:

@@ -1,6 +1,7 @@
 """`daybreak doctor`: finds problems and suggests fixes.
 
 setup      the settings, and the store they name
+spool      jobs that wait for the store in a local file
 work       queues, workers and jobs
 code       workers that run different code under one name
 slots      jobs that hold every slot while they wait for jobs that need one

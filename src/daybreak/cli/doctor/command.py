@@ -10,6 +10,7 @@ from rich.text import Text
 
 from daybreak.cli.doctor.setup import about_settings, about_store, about_writing
 from daybreak.cli.doctor.watches import about_watches
+from daybreak.cli.doctor.spool import about_spool
 from daybreak.cli.doctor.work import about_work
 from daybreak.cli.errors import Exit
 from daybreak.cli.options import as_json
@@ -47,7 +48,7 @@ store_options(command)
 
 
 def _examine(here: Session) -> tuple[list[Finding], Exit]:
-    findings = list(about_settings(here))
+    findings = [*about_settings(here), *about_spool(here)]
     if not here.store.traits.persistent:
         what = f"{here.settings.url} is in the memory of one process, and ends with it"
         return [*findings, Finding(what, cure="name another store, for example --url jobs.db")], Exit.FAILED

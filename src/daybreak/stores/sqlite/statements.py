@@ -24,8 +24,8 @@ class Statements:
         return sorted(self._texts)
 
 
-def _files(folder: str) -> dict[str, str]:
-    here = files(__package__).joinpath(folder)
+def _files(package: str, folder: str) -> dict[str, str]:
+    here = files(package).joinpath(folder)
     return {
         file.name.removesuffix(".sql"): file.read_text(encoding="utf-8")
         for file in here.iterdir()
@@ -33,9 +33,10 @@ def _files(folder: str) -> dict[str, str]:
     }
 
 
-def _statements(folder: str) -> dict[str, str]:
+def statements_in(package: str, folder: str) -> dict[str, str]:
+    """The named statements of all files in a folder of a package."""
     found: dict[str, str] = {}
-    for text in _files(folder).values():
+    for text in _files(package, folder).values():
         _, *parts = _NAME.split(text)
         for name, statement in zip(parts[::2], parts[1::2], strict=True):
             assert name not in found, f"two statements are named {name}"
@@ -43,5 +44,5 @@ def _statements(folder: str) -> dict[str, str]:
     return found
 
 
-sql = Statements(_statements("sql"))
-migrations = Statements(_files("migrations"))
+sql = Statements(statements_in(__package__, "sql"))
+migrations = Statements(_files(__package__, "migrations"))
