@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -56,8 +57,8 @@ def spool_of(here: Session) -> SpoolFile:
     path = here.settings.spool
     if path is None:
         raise BadInput(
-            'no spool is set: set DAYBREAK_SPOOL, write spool = "jobs.spool" in daybreak.toml, or add --app if the code '
-            "of the app names one"
+            'no spool is set: set DAYBREAK_SPOOL, write spool = "jobs.spool" in daybreak.toml, or add --app if the '
+            "code of the app names one"
         )
     return SpoolFile(path, here.settings.url, RealWorld())
 
@@ -76,17 +77,17 @@ def _flush(here: Session) -> int:
 
 
 def _show(file: SpoolFile, *, as_json: bool) -> None:
-    status, set_aside = file.status(), file.set_aside_jobs()
+    status, set_aside, now = file.status(), file.set_aside_jobs(), datetime.now(UTC)
     if as_json:
         say_json(status_view(status, set_aside))
         return
     say(f"Spool {safe(status.path)} for the store {safe(status.store)}, {bytes_text(status.bytes)}.")
     if status.waiting and status.oldest is not None:
-        say(f"{counted(status.waiting, 'job')} waiting, the oldest since {ago(status.oldest)}.")
+        say(f"{counted(status.waiting, 'job')} waiting, the oldest submitted {ago(status.oldest, now)}.")
     else:
         say("No job is waiting.")
     if status.last_error and status.last_error_at is not None:
-        say(f"Last error, {ago(status.last_error_at)}: {safe(status.last_error)}")
+        say(f"Last error, {ago(status.last_error_at, now)}: {safe(status.last_error)}")
     for job in set_aside:
         say(f"Set aside: {safe(job.spec.id)} {safe(job.spec.task)}: {safe(job.refused or '')}")
     if set_aside:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 from daybreak.cli.session import Session
 from daybreak.cli.spool import spool_of
@@ -25,9 +26,10 @@ def about_spool(here: Session) -> Iterator[Finding]:
         yield Finding(f"the spool {path}: {error}", cure="move it away, or name another file")
         return
     if status.waiting and status.oldest is not None:
-        error = f": {status.last_error}" if status.last_error else ""
-        what = f"{counted(status.waiting, 'job')} in the spool {path}, the oldest since {ago(status.oldest)}{error}"
-        yield Finding(what, cure=here.command("spool", "--flush"))
+        since = ago(status.oldest, datetime.now(UTC))
+        what = f"{counted(status.waiting, 'job')} in the spool {path}, the oldest submitted {since}"
+        cause = f": {status.last_error}" if status.last_error else ""
+        yield Finding(what + cause, cure=here.command("spool", "--flush"))
     else:
         yield ok_finding(f"no job waits in the spool {path}")
     if status.set_aside:
