@@ -6,14 +6,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import random
+import select
 import shutil
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -48,38 +50,17 @@ class Wire(Proxy):
         self.down = threading.Event()
 
     def _carry(self, client) -> None:
-        if self.down.is_set():
-            client.close()
-            return
-        super()._carry(_Cuttable(client, self.down))  # type: ignore[arg-type]
-
-
-class _Cuttable:
-    """A connection of the wire: it ends when the wire is down."""
-
-    def __init__(self, client, down: threading.Event) -> None:
-        self._client = client
-        self._down = down
-
-    def __getattr__(self, name: str):
-        return getattr(self._client, name)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._client.close()
-
-    def fileno(self) -> int:
-        return -1 if self._down.is_set() else self._client.fileno()
-
-    def recv(self, size: int) -> bytes:
-        return b"" if self._down.is_set() else self._client.recv(size)
-
-    def sendall(self, data: bytes) -> None:
-        if self._down.is_set():
-            raise ConnectionResetError
-        self._client.sendall(data)
+        """As the proxy, but a connection ends as soon as the wire is down."""
+        with contextlib.suppress(OSError), client, socket.create_connection(self._to) as server:
+            while not self._ended.is_set() and not self.down.is_set():
+                for source in select.select([client, server], [], [], 0.01)[0]:
+                    data = source.recv(1 << 16)
+                    if not data or self.down.is_set():
+                        return
+                    if source is server and self.cut_replies.is_set():
+                        self.cut += 1
+                        return
+                    (server if source is client else client).sendall(data)
 
 
 # -- the power ---------------------------------------------------------------------------------------------------------
@@ -138,11 +119,14 @@ def test_no_power_cut_loses_a_job_of_the_spool(tmp_path, tell):
 # -- the wire and the server -------------------------------------------------------------------------------------------
 
 
-def start(wire: Wire, spool: Path, name: str, each: int, log: Path) -> subprocess.Popen[bytes]:
+@contextlib.contextmanager
+def start(wire: Wire, spool: Path, name: str, each: int, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     words = [wire.url, str(spool), name, str(each), str(each), str(log)]
-    return subprocess.Popen(
-        [sys.executable, str(HERE / "spool_client.py"), *words], env=os.environ | {"PYTHONPATH": ""}
-    )
+    with subprocess.Popen([sys.executable, str(HERE / "spool_client.py"), *words]) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def flap(wire: Wire, chance: random.Random) -> None:
@@ -176,7 +160,11 @@ def test_all_arrive_once_and_in_order_after_a_power_cut_and_flaps(kind, tmp_path
     log, spool = tmp_path / "log", tmp_path / "after" / "jobs.spool"
     for folder in ("disk", "server"):
         (tmp_path / folder).mkdir()
-    with private_server(kind, tmp_path / "server") as server, Wire(server.url) as wire:
+    with (
+        private_server(kind, tmp_path / "server") as server,
+        Wire(server.url) as wire,
+        contextlib.ExitStack() as stack,
+    ):
         wire.down.set()
         with recording(f"spool-{kind}") as recorder:
             acked = spool_and_record(tmp_path / "disk", wire.url, each, recorder)
@@ -185,7 +173,7 @@ def test_all_arrive_once_and_in_order_after_a_power_cut_and_flaps(kind, tmp_path
         disk.play(recorder.trace, cut)
         rebuild(disk.after_cut("synced", chance), spool.parent)
         expected = [line for _, line in acked]
-        submitters = [start(wire, spool, name, each, log) for name in ("a", "b")]
+        submitters = [stack.enter_context(start(wire, spool, name, each, log)) for name in ("a", "b")]
         until = time.monotonic() + LIMIT
         while not log.exists() or len(log.read_text().splitlines()) < each // 2:
             assert time.monotonic() < until
@@ -193,7 +181,8 @@ def test_all_arrive_once_and_in_order_after_a_power_cut_and_flaps(kind, tmp_path
         for number in range(flaps):
             wire.down.clear()
             flap(wire, chance)
-            if number == flaps // 2:
+            # A killed PostgreSQL recovers for long on a busy disk, so the short form leaves it alone.
+            if number == flaps // 2 and (kind == "redis" or count(0, 1)):
                 server.kill()
                 server.start()
         for process in submitters:

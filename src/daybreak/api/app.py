@@ -620,7 +620,8 @@ class Daybreak:
 
     async def aspool_status(self) -> SpoolStatus:
         """What waits in the spool: how many jobs, since when, what was set aside, and the last error."""
-        return await asyncio.to_thread(self._spooled.file.status)
+        file = self._spooled.file
+        return await file.thread.call(file.status)
 
     spool_status = blocking(aspool_status)
 

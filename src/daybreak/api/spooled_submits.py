@@ -83,7 +83,7 @@ class SpooledSubmits:
 
     async def ainsert(self, spec: JobSpec) -> str:
         """Submit one job. Jobs that are spooled at the same time share a commit."""
-        if await asyncio.to_thread(self.is_direct, [spec]):
+        if await self.file.thread.call(lambda: self.is_direct([spec])):
             with contextlib.suppress(StoreUnavailable):
                 client = await self._sessions.client_within(OPEN_LIMIT)
                 if client is not None:
@@ -99,11 +99,11 @@ class SpooledSubmits:
         return inserted.job
 
     async def _put(self, specs: list[JobSpec], _within: float) -> list[Inserted]:
-        return await asyncio.to_thread(self.file.put, specs)
+        return await self.file.thread.call(lambda: self.file.put(specs))
 
     async def open_client(self, specs: Sequence[JobSpec]) -> Client | None:
         """The client by which these jobs may be sent now; None if they go into the spool."""
-        if not await asyncio.to_thread(self.is_direct, specs):
+        if not await self.file.thread.call(lambda: self.is_direct(specs)):
             return None
         with contextlib.suppress(StoreUnavailable):
             return await self._sessions.client_within(OPEN_LIMIT)
@@ -119,6 +119,10 @@ class SpooledSubmits:
         """Check a job as the client does: what can never be accepted must not enter the spool."""
         admit(spec, self._features)
         return replace(spec, digest=digest(spec)) if spec.key is not None and not spec.digest else spec
+
+    async def declare(self, resources: dict[str, ResourceSettings]) -> None:
+        """Keep the settings that the code declares for resources, for the forwarder."""
+        await self.file.thread.call(lambda: self.file.declare(resources))
 
     def keep(self, contents: Sequence[Content]) -> None:
         """Keep the contents of files here, in case that their jobs go into the spool."""
@@ -150,7 +154,7 @@ class SpooledSubmits:
     async def run(self) -> None:
         """Forward whatever appears in the spool, until cancelled; for workers."""
         while True:
-            if not await asyncio.to_thread(lambda: self.file.is_drained):
+            if not await self.file.thread.call(lambda: self.file.is_drained):
                 await self._new_forwarder().drain()
             await self._sessions.world.sleep(WORKER_CHECK)
 
@@ -165,7 +169,7 @@ class SpooledSubmits:
                 await asyncio.wait([asyncio.wrap_future(forwarding)], timeout=CLOSE_LIMIT.total_seconds())
             forwarding.cancel()
             await asyncio.wait([asyncio.wrap_future(forwarding)])
-        await asyncio.to_thread(self.file.close)
+        await self.file.thread.call(self.file.close)
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
@@ -180,9 +184,9 @@ class SpooledSubmits:
         world = self._sessions.world
         waited, has_told = timedelta(), False
         while True:
-            spooled = await asyncio.to_thread(self.file.find, job)
+            spooled = await self.file.thread.call(lambda: self.file.find(job))
             if spooled is None:
-                return await asyncio.to_thread(self.file.answer_for, job) or job
+                return await self.file.thread.call(lambda: self.file.answer_for(job)) or job
             if spooled.refused:
                 raise Refused(
                     f"job {job} is set aside in the spool {self.file.path}: {spooled.refused}; "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -344,7 +343,7 @@ class Task(Generic[P, R]):
         sessions = self._sessions
         if sessions.spool is not None:  # the forwarder writes them, should the jobs go into the spool
             settings = {name: resource.settings for name, resource in new.items()}
-            await asyncio.to_thread(sessions.spool.file.declare, settings)
+            await sessions.spool.declare(settings)
             client = await sessions.spool.open_client([])
         else:
             client = await sessions.client()

@@ -3,6 +3,7 @@
 | module | what it holds |
 |---|---|
 | `spool_file` | the file: jobs in the order of their submits, those set aside, and its status |
+| `file_thread` | the thread in which coroutines use the file |
 | `forward_lock` | one process at a time forwards |
 | `forwarder` | sends the jobs to the store, once and in order, with their files |"""
 

@@ -71,6 +71,7 @@ class Forwarder:
         self._world = world
         self._lock = ForwardLock(spool.path)
         self._provided: dict[str, ResourceSettings] = {}
+        self._call = spool.thread.call
 
     async def drain(self, stop_at_error: bool = False) -> int:
         """Forward until no job waits. Returns how many jobs left the spool here. While the store is away, try again
@@ -78,8 +79,8 @@ class Forwarder:
         wait for it."""
         pause, forwarded = FIRST_PAUSE, 0
         try:
-            while not await asyncio.to_thread(lambda: self._spool.is_drained):
-                if not await asyncio.to_thread(self._lock.take):
+            while not await self._call(lambda: self._spool.is_drained):
+                if not await self._call(self._lock.take):
                     if stop_at_error:
                         await self._raise_error_of_other()
                     await self._world.sleep(OTHERS_PAUSE)
@@ -101,7 +102,7 @@ class Forwarder:
 
     async def _raise_error_of_other(self) -> None:
         """Raise the error for which the process that forwards cannot reach the store, if there is one."""
-        status = await asyncio.to_thread(self._spool.status)
+        status = await self._call(self._spool.status)
         if status.last_error:
             raise StoreUnavailable(
                 f"another process forwards this spool, and cannot reach the store: {status.last_error}"
@@ -112,36 +113,34 @@ class Forwarder:
         if text != self.last_error:
             _log.warning("spool %s: cannot forward yet, will try again: %s", self._spool.path, text)
             self.last_error = text
-            await asyncio.to_thread(self._spool.note_error, text)
+            await self._call(lambda: self._spool.note_error(text))
 
     # -- one batch -----------------------------------------------------------------------------------------------------
 
     async def _forward_first(self) -> int:
         """Forward the first jobs. Returns how many left the spool. Raises StoreError if the store is away: then all
         jobs stay."""
-        jobs = await asyncio.to_thread(self._spool.first, BATCH)
+        jobs = await self._call(lambda: self._spool.first(BATCH))
         if not jobs:
             return 0
         client = await self._target.client()
         if self.last_error:
             _log.info("spool %s: the store is back", self._spool.path)
             self.last_error = ""
-            await asyncio.to_thread(self._spool.clear_error)
+            await self._call(self._spool.clear_error)
         await self._provide(client)
         answers = await self._send(client, jobs)
-        await asyncio.to_thread(
-            self._spool.finish,
-            [answer.job.n for answer in answers if not answer.refused],
-            [(answer.job.n, answer.refused) for answer in answers if answer.refused],
-            [(answer.job.spec.id, answer.earlier) for answer in answers if answer.earlier],
-        )
+        accepted = [answer.job.n for answer in answers if not answer.refused]
+        refused = [(answer.job.n, answer.refused) for answer in answers if answer.refused]
+        earlier = [(answer.job.spec.id, answer.earlier) for answer in answers if answer.earlier]
+        await self._call(lambda: self._spool.finish(accepted, refused, earlier))
         for answer in answers:
             if answer.refused:
                 _log.error("spool %s: job %s is set aside: %s", self._spool.path, answer.job.spec.id, answer.refused)
-        return sum(not answer.refused for answer in answers)
+        return len(accepted)
 
     async def _provide(self, client: Client) -> None:
-        declared = await asyncio.to_thread(self._spool.resources)
+        declared = await self._call(self._spool.resources)
         new = {name: settings for name, settings in declared.items() if self._provided.get(name) != settings}
         if new:
             await self._target.provide(client, new)
@@ -161,13 +160,14 @@ class Forwarder:
                 ready.append(job)
         if not ready:
             return answers
-        await asyncio.to_thread(self._spool.mark_sent, ready)
+        await self._call(lambda: self._spool.mark_sent(ready))
         try:
             return answers + await self._insert(client, ready, now)
         except OutcomeUnknown:
             raise
         except StoreUnavailable:
-            await asyncio.to_thread(self._spool.mark_unsent, [job for job in ready if job.sent_at is None])
+            unsent = [job for job in ready if job.sent_at is None]
+            await self._call(lambda: self._spool.mark_unsent(unsent))
             raise
         except DaybreakError as error:
             if len(ready) > 1:
@@ -202,8 +202,8 @@ class Forwarder:
 
     async def _tidy(self) -> None:
         """Once drained: shrink the file, and delete contents that no job here needs."""
-        await asyncio.to_thread(self._spool.shrink)
-        await asyncio.to_thread(delete_unused_files, self._spool, self._world.wall)
+        await self._call(self._spool.shrink)
+        await self._call(lambda: delete_unused_files(self._spool, self._world.wall))
 
 
 def delete_unused_files(spool: SpoolFile, wall: Callable[[], int]) -> None:

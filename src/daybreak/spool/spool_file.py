@@ -24,6 +24,7 @@ from daybreak.core.errors import BadInput, OutcomeUnknown, SpoolFull
 from daybreak.core.model import JobSpec, ResourceSettings
 from daybreak.core.units import moment, span
 from daybreak.files.folder import FolderBlobs
+from daybreak.spool.file_thread import FileThread
 from daybreak.spool.statements import sql
 from daybreak.store.protocol import Inserted, Verdict
 from daybreak.stores.group_insert import GroupInsert
@@ -72,12 +73,14 @@ class SpoolStatus(Struct, frozen=True, kw_only=True):
 
 
 class SpoolFile:
-    """The jobs that wait for one store. `blobs` holds the contents of their files. Any thread may use it."""
+    """The jobs that wait for one store. `blobs` holds the contents of their files. Any thread may use it;
+    coroutines call it in `thread`."""
 
     def __init__(self, path: Path, url: str, world: World, *, vfs: str | None = None) -> None:
         self.path = path
         self.blobs = FolderBlobs(path.with_name(f"{path.name}-files"))
         self.using = threading.Lock()
+        self.thread = FileThread()
         self._url = url
         self._world = world
         self._vfs = vfs
