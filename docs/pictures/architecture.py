@@ -38,6 +38,7 @@ HOLDS = {
     "sqs": "remote workers",
     "worker": "supervisor and children: claim, run, report",
     "services": "reaper, scheduler, janitor",
+    "spool": "jobs that wait for the store",
     "client": "submit, find, amend and wait, over any store",
     "stores": "memory, SQLite, PostgreSQL, Redis, directory",
     "tasks": "what an app declares",
