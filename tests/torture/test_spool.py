@@ -7,23 +7,19 @@ import asyncio
 import contextlib
 import json
 import random
-import select
 import shutil
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
+from cuttable_wire import Wire
 from player_processes import count
-from postgres_proxy import Proxy
 from powercut import Disk, Recorder, interesting, recording
-from private_servers import PORTS, private_server
+from private_servers import private_server
 
 from daybreak import Daybreak
 from daybreak.client.client import Client
@@ -37,30 +33,6 @@ pytestmark = pytest.mark.torture
 
 HERE = Path(__file__).parent
 LIMIT = 240  # seconds; generous, ends as soon as all is there
-
-
-class Wire(Proxy):
-    """A wire that is down now and then: then connections end, and new ones are refused."""
-
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        super().__init__(parts.hostname or "127.0.0.1", parts.port or PORTS[parts.scheme])
-        user, at, _ = parts.netloc.rpartition("@")
-        self.url = parts._replace(netloc=f"{user}{at}127.0.0.1:{self.port}").geturl()
-        self.down = threading.Event()
-
-    def _carry(self, client) -> None:
-        """As the proxy, but a connection ends as soon as the wire is down."""
-        with contextlib.suppress(OSError), client, socket.create_connection(self._to) as server:
-            while not self._ended.is_set() and not self.down.is_set():
-                for source in select.select([client, server], [], [], 0.01)[0]:
-                    data = source.recv(1 << 16)
-                    if not data or self.down.is_set():
-                        return
-                    if source is server and self.cut_replies.is_set():
-                        self.cut += 1
-                        return
-                    (server if source is client else client).sendall(data)
 
 
 # -- the power ---------------------------------------------------------------------------------------------------------

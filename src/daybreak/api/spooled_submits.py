@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from daybreak.api.store_sessions import Sessions
 
 OPEN_LIMIT: Final = timedelta(seconds=1)  # for the first submit of a process, which opens the store
+REOPEN_LIMIT: Final = timedelta(seconds=2)  # for one try of the forwarder
 SEND_LIMIT: Final = timedelta(milliseconds=250)
 CLOSE_LIMIT: Final = timedelta(seconds=2)  # in which jobs are still forwarded when the app is closed
 ARRIVAL_CHECK: Final = timedelta(milliseconds=50)
@@ -74,7 +75,7 @@ class SpooledSubmits:
         """Submit one job for a blocking caller. `send` submits it to the store."""
         if self.is_direct([spec]):
             with contextlib.suppress(StoreUnavailable):
-                if self._sessions.is_open or self._sessions.portal.run(self._sessions.client_within(OPEN_LIMIT)):
+                if self._sessions.is_open or self._sessions.portal.run(self._opened()):
                     with patience.within(SEND_LIMIT.total_seconds()):
                         return send()
         self.file.put([self._admit(spec)])
@@ -85,7 +86,7 @@ class SpooledSubmits:
         """Submit one job. Jobs that are spooled at the same time share a commit."""
         if await self.file.thread.call(lambda: self.is_direct([spec])):
             with contextlib.suppress(StoreUnavailable):
-                client = await self._sessions.client_within(OPEN_LIMIT)
+                client = await self._opened()
                 if client is not None:
                     with patience.within(SEND_LIMIT.total_seconds()):
                         return await client.submit(spec)
@@ -106,8 +107,13 @@ class SpooledSubmits:
         if not await self.file.thread.call(lambda: self.is_direct(specs)):
             return None
         with contextlib.suppress(StoreUnavailable):
-            return await self._sessions.client_within(OPEN_LIMIT)
+            return await self._opened()
         return None
+
+    async def _opened(self) -> Client | None:
+        """The client of the running loop; None if the store does not open within the limit."""
+        with patience.within(OPEN_LIMIT.total_seconds()):
+            return await self._sessions.client_within(OPEN_LIMIT)
 
     async def put_many(self, specs: Sequence[JobSpec]) -> list[Inserted]:
         """Put these jobs into the spool, all or none."""
@@ -215,7 +221,8 @@ class _SpoolTarget:
         self._sessions = sessions
 
     async def client(self) -> Client:
-        return await self._sessions.client()
+        with patience.within(REOPEN_LIMIT.total_seconds()):
+            return await self._sessions.client()
 
     async def file_store(self) -> FileStore:
         return await self._sessions.files.store()

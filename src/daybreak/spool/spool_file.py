@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from daybreak.config import shown
-from daybreak.core.errors import BadInput, OutcomeUnknown, SpoolFull
+from daybreak.core.errors import BadInput, OutcomeUnknown, SpoolFull, StoreFull
 from daybreak.core.model import JobSpec, ResourceSettings
 from daybreak.core.units import moment, span
 from daybreak.files.folder import FolderBlobs
@@ -168,7 +168,7 @@ class SpoolFile:
                 if count + len(specs) > MAX_JOBS:
                     raise SpoolFull(str(self.path), f"it holds {count:,} jobs, and {MAX_JOBS:,} is the limit")
                 db.executemany(sql.put_job, ((spec.id, _pack(spec), now) for spec in specs))
-        except apsw.FullError as error:
+        except StoreFull as error:
             raise SpoolFull(str(self.path), "it is as large as allowed, or the disk is full") from error
         return [Inserted(Verdict.NEW, spec.id) for spec in specs]
 

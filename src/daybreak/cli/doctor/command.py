@@ -9,8 +9,8 @@ import click
 from rich.text import Text
 
 from daybreak.cli.doctor.setup import about_settings, about_store, about_writing
-from daybreak.cli.doctor.watches import about_watches
 from daybreak.cli.doctor.spool import about_spool
+from daybreak.cli.doctor.watches import about_watches
 from daybreak.cli.doctor.work import about_work
 from daybreak.cli.errors import Exit
 from daybreak.cli.options import as_json
