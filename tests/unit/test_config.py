@@ -314,7 +314,7 @@ def test_a_wrong_url_says_where_it_was_written(folder):
         ("url = ", "is not valid TOML"),
         ("a = " + "[" * 100_000, "is not valid TOML"),
         ("urll = 'x.db'", "no setting named urll; did you mean url?"),
-        ("zzz = 1", "no setting named zzz; the settings are url, app, files, worker"),
+        ("zzz = 1", "no setting named zzz; the settings are url, app, files, spool, worker"),
         ("url = 3", "url = 3: write text"),
         ("url = ''", "url = '': write text"),
         ("app = true", "app = True: write text"),
@@ -402,3 +402,15 @@ def test_where_files_are_kept(tmp_path, text, found):
 def test_a_place_for_files_that_is_none_is_refused(tmp_path, text):
     with pytest.raises(BadInput, match=r"files = .* \(from DAYBREAK_FILES\): write a folder"):
         config.resolve(cwd=tmp_path, environ={"DAYBREAK_FILES": text})
+
+
+# -- the spool ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_spool_is_a_local_file_relative_to_the_project(folder):
+    write(folder, "spool = 'jobs.spool'")
+    assert config.resolve(cwd=folder, environ={}).spool == folder / "jobs.spool"
+    assert config.resolve(cwd=folder, environ={"DAYBREAK_SPOOL": "/var/a.spool"}).spool == Path("/var/a.spool")
+    assert config.resolve(spool="b.spool", cwd=folder, environ={"DAYBREAK_SPOOL": "/a"}).spool == folder / "b.spool"
+    with pytest.raises(BadInput, match="write the path of a local file"):
+        config.resolve(spool="redis://db", cwd=folder, environ={})
