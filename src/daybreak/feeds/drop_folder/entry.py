@@ -17,9 +17,6 @@ from daybreak.core.units import bytes_text
 from daybreak.feeds.drop_folder.folder_handle import FolderHandle
 from daybreak.system.file_content import PIECE
 
-if sys.platform != "win32":
-    import fcntl
-
 _KINDS: Final = {
     stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder",
     stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
@@ -143,8 +140,10 @@ def is_open_for_writing(descriptor: int) -> bool:
     Linux grants a read lease only on a file that nobody has open for writing. It is returned at once. Who opens the
     file for writing in that instant waits for the return, and this process gets a signal, which must be a harmless
     one."""
-    if not sys.platform.startswith("linux"):
+    if sys.platform != "linux":
         return False
+    import fcntl  # noqa: PLC0415 - not on every platform
+
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)

@@ -47,7 +47,7 @@ class FolderScan:
 
     def __init__(self, watch: FolderWatch, default_level: int, report: Report) -> None:
         self._watch = watch
-        self._level = default_level if watch.priority is None else watch.priority
+        self.level = default_level if watch.priority is None else watch.priority
         self._report = report
         own = (watch.done, watch.failed)
         self._own = {STAGING, *(path.name for path in own if path is not None and not path.is_absolute())}
@@ -139,7 +139,7 @@ class FolderScan:
         named = priority_in_name(entry.title)
         if named is None and entry.folder:
             named = folder_priority(entry.folder)
-        return self._level if named is None else named
+        return self.level if named is None else named
 
 
 def _is_folder(folder: FolderHandle, name: str) -> bool:

@@ -9,9 +9,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-if sys.platform != "win32":
-    import fcntl
-
 
 @contextlib.contextmanager
 def watch_lock(folder: Path, name: str) -> Iterator[bool]:
@@ -39,6 +36,8 @@ def _open(path: Path) -> int | None:
 def _lock(descriptor: int) -> bool:
     if sys.platform == "win32":
         return True
+    import fcntl  # noqa: PLC0415 - not on every platform
+
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

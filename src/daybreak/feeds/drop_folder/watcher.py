@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import logging
 import socket
-from collections import deque
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -87,7 +87,8 @@ class FolderWatcher:
         self._ready: dict[str, Candidate] = {}
         self._accepted: dict[str, Accepted] = {}  # by path
         self._paths_of: dict[str, set[str]] = {}  # by job
-        self._ended: deque[str] = deque(maxlen=ENDED)  # jobs that ended lately, also such as are not known here yet
+        self._order: list[tuple[tuple[int, int, str], str]] = []  # a heap of paths that were ready
+        self._ended: dict[str, None] = {}  # jobs that ended lately, also such as are not known here yet
         self._to_finish: set[str] = set()
         self._woken = asyncio.Event()
         self._arrivals = Arrivals(watch.folder, watch.done_marker, self._woken.set, app.world)
@@ -109,10 +110,12 @@ class FolderWatcher:
                     if is_active or until_idle:  # who waits for the end cannot stand by, and two may work at once
                         await self._run(until_idle=until_idle)
                         return
-                    self._say("standby", "another process watches it; this one stands by")
+                    self._say("standby", "another process watches it; this one stands by", logging.INFO)
             except OSError as error:
                 self._state = "missing"
                 self._say(str(error), f"the folder cannot be used: {error.strerror or error}")
+                with contextlib.suppress(StoreError):
+                    await write_status(self._client, self.status())
             except StoreError as error:
                 _log.warning("watch %s: %s; trying again", safe(self.watch.name), error)
             except Exception as error:  # noqa: BLE001 - the watch never stops its worker
@@ -257,12 +260,18 @@ class FolderWatcher:
         now = self._world.steady()
         for candidate in candidates:
             path = candidate.entry.path
-            if len(self._settling) + len(self._ready) >= CANDIDATES and path not in self._settling:
-                continue  # the next scan finds it
+            if path not in self._settling and not self._has_room(candidate):
+                continue  # a later scan finds it
             self._ready.pop(path, None)
             if self._settling.see(path, candidate.fingerprint, now):
                 self._settling.forget(path)
                 self._ready[path] = candidate
+                heapq.heappush(self._order, (candidate.order, path))
+
+    def _has_room(self, candidate: Candidate) -> bool:
+        """Whether one more file can be remembered. A more urgent one always finds room behind many others."""
+        count = len(self._settling) + len(self._ready)
+        return count < CANDIDATES or (candidate.level < self._scan.level and count < 2 * CANDIDATES)
 
     # -- taking --------------------------------------------------------------------------------------------------------
 
@@ -270,28 +279,40 @@ class FolderWatcher:
         """Make jobs of the files that are complete, the most urgent ones first. New arrivals are seen in between."""
         while self._ready and len(self._accepted) < ACCEPTED:
             batch = self._batch()
-            files = await asyncio.to_thread(self._open_all, batch)
-            taken = [found for found in files if isinstance(found, Taken)]
             try:
-                answers = await self._acceptance.submit(taken)
+                await self._take(batch)
             finally:
-                for found in taken:
-                    found.opened.close()
-            for answer in [*(found for found in files if isinstance(found, Answer)), *answers]:
-                await self._apply(answer)
+                for candidate in batch:
+                    if self._ready.get(candidate.entry.path) is candidate:
+                        heapq.heappush(self._order, (candidate.order, candidate.entry.path))
             if self._is_due_later("take"):
                 return
             await self._look()
             await self._finish_ended()
 
+    async def _take(self, batch: list[Candidate]) -> None:
+        files = await asyncio.to_thread(self._open_all, batch)
+        taken = [found for found in files if isinstance(found, Taken)]
+        try:
+            answers = await self._acceptance.submit(taken)
+        finally:
+            for found in taken:
+                found.opened.close()
+        for answer in [*(found for found in files if isinstance(found, Answer)), *answers]:
+            await self._apply(answer)
+
     def _batch(self) -> list[Candidate]:
+        """The most urgent files that are ready. They leave the heap; who is still ready afterwards is pushed again."""
+        if not self._order:
+            self._order = sorted((candidate.order, path) for path, candidate in self._ready.items())
         batch: list[Candidate] = []
         size = 0
-        for candidate in sorted(self._ready.values(), key=lambda candidate: candidate.order)[:BATCH]:
-            size += candidate.fingerprint.size
-            if batch and size > BATCH_BYTES:
-                break
-            batch.append(candidate)
+        while self._order and len(batch) < BATCH and size < BATCH_BYTES:
+            order, path = heapq.heappop(self._order)
+            candidate = self._ready.get(path)
+            if candidate is not None and candidate.order == order:
+                batch.append(candidate)
+                size += candidate.fingerprint.size
         return batch
 
     def _open_all(self, batch: list[Candidate]) -> list[Taken | Answer]:
@@ -358,11 +379,16 @@ class FolderWatcher:
             with contextlib.suppress(CursorExpired):
                 async for event, _ in self._client.events():
                     if event.state in FINAL:
-                        self._ended.append(event.job)
+                        self._note_ended(event.job)
                         if event.job in self._paths_of:
                             self._to_finish.add(event.job)
                             self._woken.set()
             self._next["scan"] = 0
+
+    def _note_ended(self, job: str) -> None:
+        self._ended[job] = None
+        if len(self._ended) > ENDED:
+            del self._ended[next(iter(self._ended))]
 
     async def _finish_ended(self) -> None:
         """Move the files whose job has ended."""
@@ -433,10 +459,10 @@ class FolderWatcher:
 
     # -- telling -------------------------------------------------------------------------------------------------------
 
-    def _say(self, what: str, text: str) -> None:
+    def _say(self, what: str, text: str, level: int = logging.WARNING) -> None:
         if self._said != what:
             self._said = what
-            _log.warning("watch %s on %s: %s", safe(self.watch.name), safe(str(self.watch.folder)), safe(text))
+            _log.log(level, "watch %s on %s: %s", safe(self.watch.name), safe(str(self.watch.folder)), safe(text))
 
     def status(self) -> WatchStatus:
         state = "full" if self._state == "running" and self._is_full else self._state
