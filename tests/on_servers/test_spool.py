@@ -119,6 +119,30 @@ def test_a_lost_answer_makes_one_job(app, wire, direct):
     assert direct.job(job.id).state() is State.QUEUED
 
 
+def test_a_store_that_answers_nothing_is_away_too(app, wire, direct):
+    upload = app.find_task("upload")
+    upload.submit(0)
+    wire.flowing.clear()
+    upload.using(resource=Resource("licence", slots=2)).submit(1)
+    item = app.queue("items").add("x", id="it")
+    assert (item.id, app.spool_status().waiting) == ("it", 2)
+    assert serials(direct) == [0]
+    wire.flowing.set()
+    drained(app)
+    assert [info.args["serial"] for info in direct.find(task="upload")] == [1, 0]
+    assert direct.resource("licence").info().slots == 2
+    assert direct.queue("items").get("it").data == "x"
+
+
+def test_an_item_goes_into_the_spool_when_its_answer_is_lost(app, wire, direct):
+    app.queue("items").add("x", id="one")
+    wire.cut_replies.set()
+    app.queue("items").add("y", id="two")
+    wire.cut_replies.clear()
+    drained(app)
+    assert [item.id for item in direct.queue("items")] == ["one", "two"]
+
+
 def test_files_are_kept_as_they_were_at_the_submit(app, wire, direct, tmp_path):
     report = tmp_path / "report.txt"
     report.write_text("first")

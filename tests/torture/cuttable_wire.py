@@ -31,6 +31,9 @@ class Wire(Proxy):
                     data = source.recv(1 << 16)
                     if not data or self.down.is_set():
                         return
+                    while not self.flowing.wait(0.01):  # it answers nothing
+                        if self._ended.is_set() or self.down.is_set():
+                            return
                     if source is server and self.cut_replies.is_set():
                         self.cut += 1
                         return

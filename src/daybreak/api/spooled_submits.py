@@ -15,6 +15,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 OPEN_LIMIT: Final = timedelta(seconds=1)  # for the first submit of a process, which opens the store
 REOPEN_LIMIT: Final = timedelta(seconds=2)  # for one try of the forwarder
 SEND_LIMIT: Final = timedelta(milliseconds=250)
+SEND_LIMIT_PER_JOB: Final = timedelta(milliseconds=1)
 CLOSE_LIMIT: Final = timedelta(seconds=2)  # in which jobs are still forwarded when the app is closed
 ARRIVAL_CHECK: Final = timedelta(milliseconds=50)
 WORKER_CHECK: Final = timedelta(seconds=1)
@@ -76,7 +78,7 @@ class SpooledSubmits:
         if self.is_direct([spec]):
             with contextlib.suppress(StoreUnavailable):
                 if self._sessions.is_open or self._sessions.portal.run(self._opened()):
-                    with patience.within(SEND_LIMIT.total_seconds()):
+                    with self.sending(1):
                         return send()
         self.file.put([self._admit(spec)])
         self.start()
@@ -88,7 +90,7 @@ class SpooledSubmits:
             with contextlib.suppress(StoreUnavailable):
                 client = await self._opened()
                 if client is not None:
-                    with patience.within(SEND_LIMIT.total_seconds()):
+                    with self.sending(1):
                         return await client.submit(spec)
         loop = asyncio.get_running_loop()
         put = self._puts.get(loop)
@@ -114,6 +116,10 @@ class SpooledSubmits:
         """The client of the running loop; None if the store does not open within the limit."""
         with patience.within(OPEN_LIMIT.total_seconds()):
             return await self._sessions.client_within(OPEN_LIMIT)
+
+    def sending(self, jobs: int) -> AbstractContextManager[None]:
+        """A block that sends so many jobs to the store, with the time limit for that."""
+        return patience.within((SEND_LIMIT + SEND_LIMIT_PER_JOB * jobs).total_seconds())
 
     async def put_many(self, specs: Sequence[JobSpec]) -> list[Inserted]:
         """Put these jobs into the spool, all or none."""

@@ -185,7 +185,7 @@ class Task(Generic[P, R]):
     async def _submit_or_spool(self, spool: SpooledSubmits, specs: list[JobSpec]) -> list[JobHandle[R]]:
         client = await spool.open_client(specs)
         if client is not None:
-            with contextlib.suppress(StoreUnavailable):
+            with contextlib.suppress(StoreUnavailable), spool.sending(len(specs)):
                 return await self._send_many(client, specs)
         # Jobs that the store has accepted before it went away are duplicates when they are forwarded.
         await spool.put_many(specs)
@@ -340,16 +340,20 @@ class Task(Generic[P, R]):
         new = {name: self._declared[name] for spec in specs for name in self._new(spec)}
         if not new:
             return
-        sessions = self._sessions
-        if sessions.spool is not None:  # the forwarder writes them, should the jobs go into the spool
-            settings = {name: resource.settings for name, resource in new.items()}
-            await sessions.spool.declare(settings)
-            client = await sessions.spool.open_client([])
-        else:
-            client = await sessions.client()
+        spool = self._sessions.spool
+        if spool is None:
+            await self._provide_now(await self._sessions.client(), new)
+            return
+        # The forwarder writes them, should the jobs go into the spool.
+        await spool.declare({name: resource.settings for name, resource in new.items()})
+        client = await spool.open_client([])
         if client is not None:
-            await provide(client, new.values())
-            sessions.provided.update((name, resource.settings) for name, resource in new.items())
+            with contextlib.suppress(StoreUnavailable), spool.sending(len(new)):
+                await self._provide_now(client, new)
+
+    async def _provide_now(self, client: Client, new: Mapping[str, Resource]) -> None:
+        await provide(client, new.values())
+        self._sessions.provided.update((name, resource.settings) for name, resource in new.items())
 
     def _new(self, spec: JobSpec) -> list[str]:
         """The job's resources whose declared settings are not in the store yet."""

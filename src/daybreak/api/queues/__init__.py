@@ -11,6 +11,7 @@ guarantees are those of jobs.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import timedelta
@@ -97,13 +98,12 @@ class QueueHandle:
         spec = self._spec(data, id=id, priority=priority, retry=retry, meta=metadata, delay=delay)
         spool = self._sessions.spool
         client = await self._sessions.client() if spool is None else await spool.open_client([spec])
+        if spool is None:
+            assert client is not None
+            return await self._send(client, spec)
         if client is not None:
-            try:
+            with contextlib.suppress(StoreUnavailable), spool.sending(1):
                 return await self._send(client, spec)
-            except StoreUnavailable:
-                if spool is None:
-                    raise
-        assert spool is not None
         await spool.put_many([spec])
         self._hooks.submitted(spec, spec.id)
         return item_of_spec(spec, moment(self._sessions.world.wall()))
