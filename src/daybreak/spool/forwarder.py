@@ -89,7 +89,7 @@ class Forwarder:
                     forwarded += await self._forward_first()
                     pause = FIRST_PAUSE
                 except StoreError as error:
-                    await self._note(error)
+                    await self._note(error, is_logged=not stop_at_error)
                     if stop_at_error:
                         raise
                     await self._world.sleep(pause * (0.5 + self._world.chance.random()))
@@ -108,10 +108,11 @@ class Forwarder:
                 f"another process forwards this spool, and cannot reach the store: {status.last_error}"
             )
 
-    async def _note(self, error: StoreError) -> None:
+    async def _note(self, error: StoreError, *, is_logged: bool) -> None:
         text = str(error)
         if text != self.last_error:
-            _log.warning("spool %s: cannot forward yet, will try again: %s", self._spool.path, text)
+            if is_logged:
+                _log.warning("spool %s: cannot forward yet, will try again: %s", self._spool.path, text)
             self.last_error = text
             await self._call(lambda: self._spool.note_error(text))
 
