@@ -10,6 +10,6 @@ pytestmark = pytest.mark.torture
 
 
 def test_kills_of_the_owner_of_a_folder_lose_nothing_and_repeat_nothing(tmp_path, tell):
-    kills = count(20, 200)
+    kills = count(8, 200)
     jobs = kill_again_and_again(tmp_path, kills)
     tell(f"{kills} kills, {jobs:,} jobs")
