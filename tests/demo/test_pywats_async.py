@@ -387,6 +387,19 @@ async def test_a_second_report_of_the_same_name_overwrites_nothing(folder):
     assert (sorted(api.seen), names(folder)) == (["new", "old"], [])
 
 
+async def test_a_stop_does_not_overwrite_a_second_report_of_the_same_name(folder, monkeypatch):
+    monkeypatch.setattr(AsyncPendingQueue, "STOP_TIMEOUT", timedelta(milliseconds=10))
+    drop(folder, "a.queued", n="old")
+    api = Api()
+    api.gate.clear()
+    async with Running(AsyncPendingQueue(api, folder)):
+        await until(lambda: api.active == 1)
+        drop(folder, "a.queued", n="new")
+    assert names(folder) == ["a.error", "a.queued"]
+    found = {json.loads((folder / name).read_text())["n"] for name in names(folder)}
+    assert found == {"old", "new"}
+
+
 async def test_links_pipes_and_folders_are_left_alone(folder, tmp_path):
     folder.mkdir()
     (tmp_path / "secret").write_text('{"n": "secret"}')

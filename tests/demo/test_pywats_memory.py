@@ -27,7 +27,7 @@ from pywats_queue import (
     QueueItemStatus,
     QueueStats,
 )
-from pywats_queue.queue import memory
+from pywats_queue.queue import memory, waiters
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "report_upload"
 PENDING, PROCESSING, COMPLETED, FAILED, SUSPENDED = QueueItemStatus
@@ -520,11 +520,13 @@ def test_an_old_copy_cannot_take_or_complete_what_another_one_has(queue):
 # -- asyncio -----------------------------------------------------------------------------------------------------------
 
 
-async def test_waiting_ends_when_another_thread_adds_an_item(queue):
-    waiting = asyncio.create_task(queue.wait_for_item(timeout=60))
+async def test_waiting_ends_when_another_thread_adds_an_item(queue, monkeypatch):
+    monkeypatch.setattr(waiters, "CHECK_EVERY", 600.0)
+    waiting = asyncio.create_task(queue.wait_for_item(timeout=600))
     await asyncio.sleep(0)
     await asyncio.to_thread(queue.add, {}, "a")
-    assert await waiting
+    async with asyncio.timeout(60):
+        assert await waiting
     assert await queue.wait_for_item()
     queue.get_next()
     assert not await queue.wait_for_item(timeout=0)

@@ -27,9 +27,11 @@ class ChosenJobs:
     async def test_a_claim_that_names_a_job_takes_it_and_leaves_those_before_it(self, store: Store) -> None:
         first, second, third = await accept_all(store, 3)
         urgent = await accept(store, priority=0)
-        lease = await claim_one(store, job=second)
+        lease = await claim_one(store, job=second, tasks=frozenset({("work", 1)}))
         assert (lease.job, lease.attempt, lease.fence) == (second, 1, 1)
-        assert await claim_ids(store, 9) == [urgent, first, third]
+        other = await claim_one(store, job=third)
+        assert await claim_ids(store, 9) == [urgent, first]
+        assert (other.job, other.attempt) == (third, 1)
         assert await settle(store, lease)
 
     async def test_a_claim_that_names_a_job_takes_no_other_whatever_its_limit(self, store: Store) -> None:
