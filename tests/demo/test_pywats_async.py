@@ -13,6 +13,7 @@ from pathlib import Path
 from unittest.mock import AsyncMock, MagicMock
 
 import pytest
+import watchfiles
 from pywats_queue import (
     AsyncPendingQueue,
     AsyncWATS,
@@ -422,6 +423,28 @@ def test_a_file_that_vanishes_during_a_scan_is_no_error(folder, monkeypatch):
     monkeypatch.setattr(reports, "_entries", lambda: iter(entries))
     assert reports.files()["queued"] == {}
     assert not reports.move("a", "queued", "processing")
+
+
+async def test_a_report_that_comes_before_the_folder_is_watched_does_not_wait_for_the_next_scan(folder, monkeypatch):
+    begun, watched = asyncio.Event(), asyncio.Event()
+    awatch = watchfiles.awatch
+
+    async def late(*args, **options):
+        begun.set()
+        await watched.wait()
+        async for changes in awatch(*args, **options):
+            yield changes
+
+    monkeypatch.setattr("watchfiles.awatch", late)
+    monkeypatch.setattr(AsyncPendingQueue, "PERIODIC_CHECK_INTERVAL", timedelta(hours=1))
+    api = Api()
+    async with Running(AsyncPendingQueue(api, folder)) as queue:
+        await begun.wait()
+        await until(lambda: not queue._must_scan)
+        await asyncio.sleep(0.05)
+        drop(folder, "a.queued")
+        watched.set()
+        await until(lambda: api.seen == ["a.queued"])
 
 
 async def test_where_a_folder_cannot_be_watched_it_is_read_now_and_then(folder, monkeypatch, caplog):

@@ -14,6 +14,7 @@ import watchfiles
 from .report_folder import ERROR, QUEUED
 
 _log = logging.getLogger("pywats_queue")
+logging.getLogger("watchfiles.main").setLevel(logging.WARNING)  # it logs a line for every batch of changes
 POLL_EVERY: Final = 1.0  # seconds, where the file system cannot report changes
 
 
@@ -38,17 +39,25 @@ class FolderWatch:
 
     async def _watch(self) -> None:
         try:
-            changes = watchfiles.awatch(
-                self._folder, watch_filter=_is_report, stop_event=self._stop, debounce=50, step=10, recursive=False
-            )
-            async with contextlib.aclosing(changes):
-                async for _ in changes:
-                    self._on_change()
+            await self._follow()
         except (OSError, RuntimeError) as error:
             _log.warning("%s cannot be watched, so it is read every %g s: %s", self._folder, POLL_EVERY, error)
             while not self._stop.is_set():
                 await asyncio.sleep(POLL_EVERY)
                 self._on_change()
+
+    async def _follow(self) -> None:
+        found = watchfiles.awatch(
+            self._folder, watch_filter=_is_report, stop_event=self._stop, debounce=50, step=10, recursive=False,
+            rust_timeout=500, yield_on_timeout=True,
+        )  # fmt: skip
+        is_watched = False
+        async with contextlib.aclosing(found):
+            async for changes in found:
+                # The first answer says that changes are reported from now on: look for those that came before.
+                if changes or not is_watched:
+                    is_watched = True
+                    self._on_change()
 
 
 def _is_report(_: watchfiles.Change, path: str) -> bool:
