@@ -24,6 +24,7 @@ MADE = {
     "LockTimeout": ("plecs", "5 s", "ann"),
     "LockShed": ("plecs", "pushed out by b"),
     "LockCycle": ("a waits for b",),
+    "SpoolFull": ("jobs.spool", "it holds 1,000 MB"),
     "TooLate": ("connection", "db", 0.5, 1.0),
     "JobNotFound": ("a",),
     "RunNotFound": ("overnigth", ["overnight"]),

@@ -214,8 +214,8 @@ def test_a_late_answer_is_an_unknown_outcome(client_class):
     report = a_report()
     with StandIn(Faults(slow=30)) as stand_in:
         began = time.monotonic()
-        with pytest.raises(wats.AnswerLost, match=r"did not answer within 0\.2 s"):
-            client_class(stand_in.url, TOKEN, timeout="200ms").submit(report)
+        with pytest.raises(wats.AnswerLost, match="did not answer within 2 s"):
+            client_class(stand_in.url, TOKEN, timeout="2s").submit(report)
         assert time.monotonic() - began < 20
 
 

@@ -22,6 +22,7 @@ from msgspec import Struct
 from daybreak.config import shown
 from daybreak.core.errors import BadInput, OutcomeUnknown, SpoolFull, StoreFull
 from daybreak.core.model import JobSpec, ResourceSettings
+from daybreak.core.text import counted
 from daybreak.core.units import moment, span
 from daybreak.files.folder import FolderBlobs
 from daybreak.spool.file_thread import FileThread
@@ -166,7 +167,7 @@ class SpoolFile:
             with self._writing() as db:
                 [(count,)] = db.execute(sql.count_jobs)
                 if count + len(specs) > MAX_JOBS:
-                    raise SpoolFull(str(self.path), f"it holds {count:,} jobs, and {MAX_JOBS:,} is the limit")
+                    raise SpoolFull(str(self.path), f"it holds {counted(count, 'job')}, and {MAX_JOBS:,} is the limit")
                 db.executemany(sql.put_job, ((spec.id, _pack(spec), now) for spec in specs))
         except StoreFull as error:
             raise SpoolFull(str(self.path), "it is as large as allowed, or the disk is full") from error

@@ -25,7 +25,7 @@ class ClaimCheck:
             return Payload(data)
         if self._blobs is None:
             raise TooLarge(
-                f"{len(data):,} bytes do not fit into a message: name a bucket or folder that the dispatcher and the "
+                f"{len(data):,} B do not fit into a message: name a bucket or folder that the dispatcher and the "
                 "workers reach, for example DAYBREAK_FILES=s3://bucket/prefix"
             )
         digest = hashlib.sha256(data).hexdigest()

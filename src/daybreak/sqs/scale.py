@@ -8,6 +8,7 @@ from datetime import timedelta
 from msgspec import Struct
 
 from daybreak.core.model import State
+from daybreak.core.text import counted
 from daybreak.store.protocol import Filter, Store
 
 _NO_RUNS = frozenset({
@@ -61,5 +62,6 @@ def wanted(load: Load, *, slots: int, within: timedelta, least: int = 0, most: i
     else:
         by_time = math.ceil(jobs * load.seconds / within.total_seconds() / slots)
         workers = max(1, min(by_time, by_jobs))
-        reason = f"{jobs} jobs of {load.seconds:.1f} s within {within.total_seconds():g} s, {slots} at once per worker"
+        waiting = counted(jobs, "job")
+        reason = f"{waiting} of {load.seconds:.1f} s within {within.total_seconds():g} s, {slots} at once per worker"
     return Wanted(workers=min(max(workers, least), most), load=load, reason=reason)
