@@ -25,6 +25,7 @@ from daybreak.core.text import safe
     help="Heartbeats that a worker may miss before its jobs run elsewhere.",
 )  # fmt: skip
 @click.option("--take-back", type=DURATION, default="5m", show_default=True, help="Take back what nobody took so long.")
+@click.option("--grant", metavar="FUNCTION", type=NAME, help="Makes what a job may reach: file.py:function.")
 @click.option("--queues", "-q", metavar="NAMES", help="Queues to serve, by commas [default: those of the tasks].")
 @click.option("--verbose", "-v", is_flag=True, help="Also log jobs that complete at their first attempt.")
 def command(target: str | None, to: str, queues: str | None, verbose: bool, **how: Any) -> int:
@@ -64,8 +65,10 @@ def _run(app: Any, target: str, address: Any, queues: tuple[str, ...], how: dict
     from daybreak.worker.settings import WorkerSettings  # noqa: PLC0415
     from daybreak.worker.supervisor.child_plan import ChildPlan  # noqa: PLC0415
     from daybreak.worker.supervisor.process import serve  # noqa: PLC0415
+    from daybreak.worker.target import load_function  # noqa: PLC0415
 
     stack = contextlib.AsyncExitStack()
+    grant = None if how["grant"] is None else load_function(how["grant"])
 
     async def make() -> Dispatcher:
         stack.push_async_callback(app.aclose)
@@ -83,6 +86,7 @@ def _run(app: Any, target: str, address: Any, queues: tuple[str, ...], how: dict
             missed=how["missed_heartbeats"],
             valid_for=how["take_back"],
             listener=app.hooks,
+            grant=grant,
         )
 
     return serve(make, stack.aclose)

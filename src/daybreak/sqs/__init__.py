@@ -11,6 +11,7 @@ set_aside        keeps messages that cannot be applied, with the reason
 at the ledger
     dispatcher   claims jobs and sends them; applies what comes back
     dispatched   the leases that lie in task queues, and how many more may
+    grants       what a job may reach where it runs, such as signed URLs
     ledger       applies the messages of workers to the store, by the policy
     deliveries   the records of which delivery of a job counts
     remote_workers   the records of workers, written from their heartbeats

@@ -25,6 +25,7 @@ from daybreak.sqs import queue_names as names
 from daybreak.sqs.claim_check import ClaimCheck
 from daybreak.sqs.deliveries import Deliveries
 from daybreak.sqs.dispatched import DEPTH, Dispatched
+from daybreak.sqs.grants import RETRY_IN, Grant, Grants, NotGranted
 from daybreak.sqs.ledger import Applied, Ledger
 from daybreak.sqs.queues import QueueMissing, Received, SqsQueues
 from daybreak.sqs.remote_workers import RemoteWorkers
@@ -53,7 +54,8 @@ KIND: Final = "sqs"  # the record with the name of this ledger
 
 
 class Dispatcher:
-    """`depth` is how many messages of a bucket may wait; `missed` how many heartbeats a worker may miss."""
+    """`depth` is how many messages of a bucket may wait; `missed` how many heartbeats a worker may miss. `grant` makes
+    what a job may reach where it runs."""
 
     exports_metrics = False
     owns_process = False
@@ -71,6 +73,7 @@ class Dispatcher:
         missed: int = 3,
         valid_for: timedelta = VALID_FOR,
         consumers: int = 2,
+        grant: Grant | None = None,
         wait: int = names.LEDGER_POLL,
         listener: WorkerListener | None = None,
         background: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
@@ -89,6 +92,7 @@ class Dispatcher:
         self.id = self._source.worker
         self._retry = ExchangeRetry(self._source, world, lease_for=plan.settings.lease_for)
         self._checks = ClaimCheck(blobs)
+        self._grants = Grants(grant, plan.program, valid_for)
         self._deliveries = Deliveries(store, world, missed=missed)
         self._workers = RemoteWorkers(store, world)
         self._dispatched = Dispatched(depth)
@@ -244,6 +248,9 @@ class Dispatcher:
                 failure = Failure(message=str(error), kinds=("TooLarge",), verdict="permanent")
                 await self._end([(lease, Failed(failure))])
                 continue
+            except NotGranted:
+                await self._end([(lease, HandedBack(delay=RETRY_IN, unused=True))])
+                continue
             bodies.setdefault(names.task_queue(prefix, names.bucket_of(lease.priority)), []).append((lease, body))
         for queue, batch in bodies.items():
             try:
@@ -263,7 +270,7 @@ class Dispatcher:
             task_id=lease.job,
             fence=lease.fence,
             attempt=lease.attempt,
-            job=replace(lease.spec, args=b"{}"),
+            job=replace(await self._grants.granted(lease), args=b"{}"),
             args=args,
             seq=lease.seq,
             priority=lease.priority,

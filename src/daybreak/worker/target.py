@@ -33,6 +33,19 @@ def load(target: str) -> Any:
     return _app_in(module, attribute, target)
 
 
+def load_function(target: str) -> Any:
+    """The function that `module:function` or `file.py:function` names. Raises TargetNotFound if there is none."""
+    where, _, attribute = _split(target)
+    if not attribute:
+        raise TargetNotFound(f"{target!r} does not name a function: write module:function or file.py:function")
+    with importing():
+        module = _from_file(Path(where)) if where.endswith(".py") else _from_name(where, target)
+    found = getattr(module, attribute, None)
+    if not callable(found):
+        raise TargetNotFound(f"{where} has no function {attribute!r}")
+    return found
+
+
 def load_modules(names: list[str]) -> None:
     """Import modules that register tasks."""
     with importing():
