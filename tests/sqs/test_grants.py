@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 
 import pytest
 from sqs_tasks import add
 
+from daybreak import Retry
 from daybreak.core.errors import TargetNotFound
+from daybreak.core.metadata import decode_meta
 from daybreak.core.model import Failed, Failure
-from daybreak.sqs.grants import MAX_BYTES
+from daybreak.sqs import dispatcher, grants
 from daybreak.worker.target import load_function
 
 
@@ -22,17 +25,21 @@ async def test_a_grant_comes_with_the_lease_and_is_new_for_each_fence(stage):
 
     await stage.dispatcher(grant=grant)
     player = await stage.player()
-    job = add.using(retry=3).submit(7, 2)
+    job = add.using(retry=Retry(attempts=3, delay="50ms")).submit(7, 2)
     first = await player.take_one()
-    await player.end(first, Failed(Failure(message="down", verdict="transient", retry_after=None)))
+    await player.end(first, Failed(Failure(message="down", verdict="transient")))
     second = await player.take_one()
-    assert [one.spec.meta["grant"]["put"] for one in (first, second)] == ["https://bucket/7/1", "https://bucket/7/2"]
+    assert [decode_meta(one.spec.meta)["grant"]["put"] for one in (first, second)] == [
+        "https://bucket/7/1",
+        "https://bucket/7/2",
+    ]
     assert [(one.job, one.task, one.fence) for one in asked] == [(job.id, "add", 1), (job.id, "add", 2)]
     assert "grant" not in (await stage.job(job)).spec.meta
 
 
-@pytest.mark.parametrize("broken", [{"raises": 1}, {"text": "x" * MAX_BYTES}])
-async def test_a_job_whose_grant_fails_is_handed_back_uncharged(stage, caplog, broken):
+@pytest.mark.parametrize("broken", [{"raises": 1}, {"no": object()}, {"text": "x" * grants.MAX_LENGTH}])
+async def test_a_job_whose_grant_fails_is_handed_back_uncharged(stage, caplog, monkeypatch, broken):
+    monkeypatch.setattr(dispatcher, "RETRY_IN", timedelta(milliseconds=100))
     wrong = [broken]
 
     def grant(request):

@@ -12,13 +12,14 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from daybreak.core.metadata import encode_meta
 from daybreak.core.model import JobSpec, Lease
 from daybreak.tasks.registry import Program
 
 _log = logging.getLogger("daybreak.sqs")
 
 META: Final = "grant"  # the key under which a task finds its grant in ctx.meta
-MAX_BYTES: Final = 32_000
+MAX_LENGTH: Final = 32_000  # characters
 RETRY_IN: Final = timedelta(seconds=5)
 
 
@@ -54,15 +55,15 @@ class Grants:
         if self._grant is None:
             return lease.spec
         try:
-            found = dict(await asyncio.to_thread(self._grant, self._request(lease)))
-            size = len(msgspec.json.encode(found))
+            found = await asyncio.to_thread(self._grant, self._request(lease))
+            meta = encode_meta({META: dict(found)})
         except Exception as error:
             _log.exception("job %s is not sent: the function of --grant failed", lease.job)
             raise NotGranted(str(error)) from error
-        if size > MAX_BYTES:
-            _log.error("job %s is not sent: its grant has %d bytes, at most %d fit", lease.job, size, MAX_BYTES)
-            raise NotGranted(f"{size} bytes")
-        return msgspec.structs.replace(lease.spec, meta={**lease.spec.meta, META: found})
+        if len(meta[META]) > MAX_LENGTH:
+            _log.error("job %s is not sent: its grant has more than %d characters", lease.job, MAX_LENGTH)
+            raise NotGranted("it is too long")
+        return msgspec.structs.replace(lease.spec, meta={**lease.spec.meta, **meta})
 
     def _request(self, lease: Lease) -> GrantRequest:
         return GrantRequest(
