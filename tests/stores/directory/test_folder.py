@@ -11,7 +11,7 @@ import pytest
 
 from daybreak.core.errors import BadInput, StoreCorrupt, StoreTooNew, StoreUnsuitable
 from daybreak.core.metadata import encode_meta
-from daybreak.core.model import Done, State
+from daybreak.core.model import Done, Failed, Failure, State
 from daybreak.store.protocol import Amend, Claim, Exchange, Verdict
 from daybreak.stores.directory import WATS, DirectoryStore, Layout
 from daybreak.stores.directory.file_names import id_of, is_stem_of, stem_of
@@ -291,6 +291,33 @@ async def test_a_path_that_is_no_folder_is_refused(tmp_path):
 
 
 # -- layouts -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_data_file_that_somebody_deletes_is_written_again_and_stops_nothing(folder):
+    async with DirectoryStore(folder) as store:
+        await accept(store, id="a", args=b'{"x":1}')
+        (folder / "a.queued.json").unlink()
+        lease = await claim_one(store)
+        await accept(store, id="b")
+        assert (folder / "a.running.json").read_bytes() == b'{"x":1}'
+        await settle(store, lease, Done())
+        assert names(folder) == [
+            "a.completed.json",
+            "a.completed.meta.json",
+            "b.queued.json",
+            "b.queued.meta.json",
+        ]
+
+
+async def test_an_error_that_was_told_as_text_stands_in_the_metadata_as_it_was_told(folder):
+    async with DirectoryStore(folder, layout=WATS) as store:
+        for job, kinds in (("a", ()), ("b", ("builtins.OSError",))):
+            await accept(store, "item", id=job, args=b'{"data":1}')
+            await settle(
+                store, await claim_one(store), Failed(Failure(message="no route", kinds=kinds, verdict="permanent"))
+            )
+        told = [json.loads((folder / f"{job}.failed.meta.json").read_text())["last_error"] for job in "ab"]
+    assert told == ["no route", "OSError: no route"]
 
 
 async def test_the_words_of_wats(folder):

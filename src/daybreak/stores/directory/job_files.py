@@ -68,7 +68,10 @@ class JobFiles:
         if place.data != word:
             new = self._folder / self._layout.data_name(place.stem, word)
             old = self._folder / self._layout.data_name(place.stem, place.data)
-            self._disk.rename(old, new)
+            try:
+                self._disk.rename(old, new)
+            except FileNotFoundError:  # somebody deleted or renamed it; the job has its data
+                self._write(new.name, data)
             if old in self._unsynced:
                 del self._unsynced[old]
                 self._unsynced[new] = None

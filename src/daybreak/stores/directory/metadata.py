@@ -58,11 +58,19 @@ def encoded(entry: Entry, layout: Layout, number: int, data: bytes, *, is_raw: b
             updated_at=entry.history[-1].at if entry.history else moment(entry.created),
             attempts=entry.attempt,
             max_attempts=spec.options.retry.attempts,
-            last_error=str(entry.failure) if entry.failure else entry.note or None,
+            last_error=_last_error(entry),
             custom=decode_meta(spec.meta),
             daybreak=Ours(number=number, raw=is_raw, crc=zlib.crc32(data), entry=stripped),
         )
     )
+
+
+def _last_error(entry: Entry) -> str | None:
+    """The error with the name of its class, if it has one: an error that was told as text stands as it was told."""
+    failure = entry.failure
+    if failure is None:
+        return entry.note or None
+    return str(failure) if failure.kinds or not failure.message else failure.message
 
 
 def decoded(content: bytes) -> Metadata | dict[str, Any]:
