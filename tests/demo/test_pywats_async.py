@@ -10,6 +10,7 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import AsyncMock, MagicMock
 
 import pytest
@@ -548,3 +549,45 @@ async def test_a_mock_of_the_original_tests_is_used(folder, make):
     drop(folder, "a.queued")
     assert await AsyncPendingQueue(api, folder).submit_all_pending() == 1
     assert api.report.submit_raw.await_count == 1
+
+
+async def test_a_run_that_was_only_just_begun_is_stopped(folder):
+    queue = AsyncPendingQueue(Api(), folder)
+    for _ in range(2):
+        running = asyncio.create_task(queue.run())
+        await queue.stop()
+        await asyncio.wait_for(running, 60)
+    assert queue.state == "Stopped"
+
+
+async def test_waiting_reports_can_be_submitted_when_the_run_has_only_just_begun(folder):
+    api = Api()
+    queue = AsyncPendingQueue(api, folder)
+    drop(folder, "a.queued", n=1)
+    running = asyncio.create_task(queue.run())
+    assert await queue.submit_all_pending() == 1
+    await queue.stop()
+    await asyncio.wait_for(running, 60)
+    assert api.seen == [1]
+
+
+async def test_a_size_of_zero_is_no_limit(folder):
+    queue = AsyncPendingQueue(Api(), folder, max_concurrent=2, max_queue_size=0)
+    drop(folder, "a.queued", n=1)
+    assert (queue.max_concurrent, queue.max_queue_size) == (2, 0)
+    assert queue.can_accept_report()
+    assert await queue.submit_all_pending() == 1
+
+
+@pytest.mark.parametrize("name", ["submit_raw", "submit_uut", "submit"])
+async def test_an_api_may_have_any_one_of_the_names(folder, name):
+    method = AsyncMock()
+    drop(folder, "a.queued", n=1)
+    await AsyncPendingQueue(SimpleNamespace(report=SimpleNamespace(**{name: method})), folder).submit_all_pending()
+    method.assert_awaited_once_with({"n": 1})
+
+
+async def test_an_api_that_cannot_submit_is_told_beside_the_report(folder):
+    drop(folder, "a.queued", n=1)
+    await AsyncPendingQueue(SimpleNamespace(report=SimpleNamespace()), folder).submit_all_pending()
+    assert "has no submit_uut()" in (folder / "a.error.info").read_text()

@@ -11,6 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from pywats_queue import (
@@ -605,3 +606,40 @@ def test_the_core_imports_nothing_that_does_file_io():
                 assert name.split(".")[0] not in refused, f"{module.name} imports {name}"
                 if name.startswith("daybreak"):
                     assert any(name == one or name.startswith(f"{one}.") for one in allowed), f"{module.name}: {name}"
+
+
+def test_a_status_equals_its_value():
+    assert QueueItemStatus.PENDING == "pending"
+    assert f"{QueueItemStatus.FAILED}" == "failed"
+
+
+def test_hooks_may_be_methods_of_a_subclass():
+    seen = []
+
+    class Recorder(QueueHooks):
+        def on_add(self, item):
+            seen.append(item.id)
+
+    queue = MemoryQueue(hooks=Recorder())
+    queue.add(1, item_id="a")
+    queue.remove("a")
+    assert seen == ["a"]
+
+
+def test_any_object_with_the_names_of_hooks_will_do():
+    hooks = Mock()
+    queue = MemoryQueue(hooks=hooks)
+    item = queue.add(1, item_id="a")
+    queue.update(item.mark_processing())
+    queue.remove("a")
+    hooks.on_add.assert_called_once_with(item)
+    hooks.on_update.assert_called_once_with(item)
+    hooks.on_remove.assert_called_once_with("a")
+
+
+async def test_an_adapter_takes_a_batch_without_a_number_and_removes_items():
+    adapter = AsyncQueueAdapter()
+    for number in range(11):
+        adapter.put_nowait(number, item_id=str(number))
+    assert [item.data for item in await adapter.get_batch()] == list(range(10))
+    assert [adapter.remove("10"), adapter.remove("10")] == [True, False]

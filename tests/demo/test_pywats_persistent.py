@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from pywats_queue import (
@@ -512,3 +513,24 @@ def test_a_report_object_that_did_not_change_is_not_stored_again(queue, folder):
     assert queue._changed("a") is None
     assert json.loads((folder / "a.suspended.wsjf").read_text()) == {"serial": "1"}
     assert item.data == Report("1")
+
+
+def test_a_report_that_answers_to_every_name_is_stored_as_what_is_plain_of_it(folder):
+    report = MagicMock()
+    report.model_dump.return_value = {"sn": "1"}
+    PersistentQueue(folder).add(report, item_id="r")
+    assert json.loads((folder / "r.pending.wsjf").read_text()) == {"sn": "1"}
+
+
+def test_a_queue_goes_on_when_somebody_deletes_its_files(folder):
+    queue = PersistentQueue(folder)
+    item = queue.add({"n": 1}, item_id="a")
+    for path in folder.glob("a.*"):
+        path.unlink()
+    process(queue, item)
+    assert names(folder) == ["a.processing.meta.json", "a.processing.wsjf"]
+    for path in folder.glob("a.*"):
+        path.unlink()
+    assert queue.remove("a")
+    queue.add({"n": 2}, item_id="b")
+    assert names(folder) == ["b.pending.meta.json", "b.pending.wsjf"]

@@ -63,7 +63,7 @@ class AsyncQueueAdapter:
             if not await self._queue.wait_for_item(left) and left == 0.0:
                 return None
 
-    async def get_batch(self, max_items: int, timeout: float = 0.1) -> list[QueueItem]:  # noqa: ASYNC109
+    async def get_batch(self, max_items: int = 10, timeout: float = 0.1) -> list[QueueItem]:  # noqa: ASYNC109
         """Take up to `max_items` items, waiting up to `timeout` seconds for the first one."""
         first = await self.get(timeout) if max_items > 0 else None
         batch = [] if first is None else [first]
@@ -76,6 +76,9 @@ class AsyncQueueAdapter:
 
     def update(self, item: QueueItem) -> None:
         self._queue.update(item)
+
+    def remove(self, item_id: str) -> bool:
+        return self._queue.remove(item_id)
 
     @property
     def size(self) -> int:

@@ -20,17 +20,15 @@ class QueueHooks:
     on_update: Callable[[QueueItem], object] | None = None
     on_remove: Callable[[str], object] | None = None
 
-    def added(self, item: QueueItem) -> None:
-        _call("on_add", self.on_add, item, item.id)
-
-    def updated(self, item: QueueItem) -> None:
-        _call("on_update", self.on_update, item, item.id)
-
-    def removed(self, item_id: str) -> None:
-        _call("on_remove", self.on_remove, item_id, item_id)
+    def __post_init__(self) -> None:
+        """A subclass may have the hooks as methods."""
+        for name in ("on_add", "on_update", "on_remove"):
+            if getattr(self, name) is None and getattr(type(self), name, None) is not None:
+                delattr(self, name)
 
 
-def _call(name: str, hook: Callable[[Any], object] | None, told: object, item_id: str) -> None:
+def call_hook(hooks: Any, name: str, told: object, item_id: str) -> None:
+    hook = getattr(hooks, name, None)
     if hook is None:
         return
     try:

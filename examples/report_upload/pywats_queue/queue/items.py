@@ -6,14 +6,14 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import Enum
+from enum import StrEnum
 from typing import Any, Final, NamedTuple, Self
 
 HIGHEST, DEFAULT_PRIORITY, LOWEST = 1, 5, 10
 DEFAULT_MAX_ATTEMPTS: Final = 3
 
 
-class QueueItemStatus(Enum):
+class QueueItemStatus(StrEnum):
     """The state of an item."""
 
     PENDING = "pending"

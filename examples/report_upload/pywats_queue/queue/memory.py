@@ -16,7 +16,7 @@ from daybreak.stores.memory import MemoryStore
 
 from .conversion import STATES, Content, content_of, item_of, refresh
 from .errors import DuplicateItemError, ItemNotFoundError, QueueFullError
-from .hooks import QueueHooks
+from .hooks import QueueHooks, call_hook
 from .interface import BaseQueue
 from .item_store import ItemStore
 from .items import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, QueueItem, QueueItemStatus, checked_attempts
@@ -115,7 +115,7 @@ class MemoryQueue(BaseQueue):
             refresh(item, self._item(job))
             self._live[item.id] = item
         self._waiters.wake()
-        self._hooks.added(item)
+        call_hook(self._hooks, "on_add", item, item.id)
         return item
 
     def get_next(self) -> QueueItem | None:
@@ -159,7 +159,7 @@ class MemoryQueue(BaseQueue):
             self._follow(job, item)
         if item.is_pending:
             self._waiters.wake()
-        self._hooks.updated(item)
+        call_hook(self._hooks, "on_update", item, item.id)
 
     def _follow(self, job: Job, item: QueueItem) -> None:
         """After a change of an item: bring up to date what stands for it here."""
@@ -180,7 +180,7 @@ class MemoryQueue(BaseQueue):
             job = self._require(item.id)
             fail(self._store, job, item.mark_failed(error))
             self._follow(job, item)
-        self._hooks.updated(item)
+        call_hook(self._hooks, "on_update", item, item.id)
 
     def process_pending(self, processor: Processor, include_failed: bool = True) -> dict[str, int]:
         """Give each pending item to the processor, once. Returns the counts of `success`, `failed` and `skipped`."""
@@ -193,7 +193,7 @@ class MemoryQueue(BaseQueue):
             if job is None:
                 return False
             self._delete(job)
-        self._hooks.removed(item_id)
+        call_hook(self._hooks, "on_remove", item_id, item_id)
         return True
 
     def _delete(self, job: Job) -> None:
@@ -207,7 +207,7 @@ class MemoryQueue(BaseQueue):
             for item_id in removed:
                 self._delete(self._require(item_id))
         for item_id in removed:
-            self._hooks.removed(item_id)
+            call_hook(self._hooks, "on_remove", item_id, item_id)
         return len(removed)
 
     def clear_completed(self) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from pywats_queue.queue.errors import QueueError
 
+_PLAIN: Final = (dict, list, tuple, str, int, float, type(None))
 _BEFORE, _AFTER = b'{"data":', b"}"  # how an item's data stands in the arguments of its job
 
 
@@ -26,7 +27,9 @@ def as_plain(report: object) -> Any:
     for name in ("to_dict", "model_dump"):
         method = None if isinstance(report, type) else getattr(report, name, None)
         if callable(method):
-            return method(mode="json", by_alias=True) if name == "model_dump" else method()
+            told = method(mode="json", by_alias=True) if name == "model_dump" else method()
+            if isinstance(told, _PLAIN):  # an object that answers to every name says something else
+                return told
     return report
 
 

@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import os
+import sys
 from collections.abc import Generator
 from datetime import timedelta
 from enum import StrEnum
@@ -48,8 +49,8 @@ class AsyncPendingQueue:
 
     A report is deleted when the server has it. A failed one is `*.error` and tried again after 5 minutes, then 10, 20
     and 40; after the fifth failure, or if the server refuses it, it stays `*.error`, and `NAME.error.info` says why.
-    Files beyond `max_queue_size` stay in the folder until there is room. One queue at a time works on a folder; what a
-    crash left as `*.processing` is uploaded again when the next one starts."""
+    Files beyond `max_queue_size` stay in the folder until there is room; 0 is no limit. One queue at a time works on a
+    folder; what a crash left as `*.processing` is uploaded again when the next one starts."""
 
     PROCESSING_TIMEOUT: ClassVar[timedelta] = timedelta(minutes=30)
     ERROR_RETRY_DELAY: ClassVar[timedelta] = timedelta(minutes=5)
@@ -66,14 +67,18 @@ class AsyncPendingQueue:
         *,
         delete_completed: bool = True,
     ) -> None:
-        if max_concurrent < 1 or max_queue_size < 1:
-            raise ValueError(f"max_concurrent={max_concurrent}, max_queue_size={max_queue_size}: write numbers from 1")
+        if max_concurrent < 1 or max_queue_size < 0:
+            raise ValueError(
+                f"max_concurrent={max_concurrent}, max_queue_size={max_queue_size}: write at least 1 upload at a time, "
+                "and a size of at least 0, where 0 is no limit"
+            )
         self._reports_dir = Path(reports_dir)
         self._reports_dir.mkdir(parents=True, exist_ok=True)
         self._folder = ReportFolder(self._reports_dir)
         self._api = api
         self._max_concurrent = max_concurrent
         self._max_queue_size = max_queue_size
+        self._room = max_queue_size or sys.maxsize
         self._delete_completed = delete_completed
         self._state = AsyncPendingQueueState.CREATED
         self._active_uploads: set[asyncio.Task[None]] = set()
@@ -102,8 +107,16 @@ class AsyncPendingQueue:
         return self._folder.counts()[QUEUED]
 
     @property
+    def max_concurrent(self) -> int:
+        return self._max_concurrent
+
+    @property
+    def max_queue_size(self) -> int:
+        return self._max_queue_size
+
+    @property
     def is_queue_full(self) -> bool:
-        return self.queue_size >= self._max_queue_size
+        return self.queue_size >= self._room
 
     def can_accept_report(self) -> bool:
         """Whether another report may be put into the folder now."""
@@ -130,7 +143,7 @@ class AsyncPendingQueue:
             "failed_attempts": self._failed,
             "max_concurrent": self._max_concurrent,
             "max_queue_size": self._max_queue_size,
-            "is_queue_full": counts[QUEUED] >= self._max_queue_size,
+            "is_queue_full": counts[QUEUED] >= self._room,
         }
 
     # -- run and stop --------------------------------------------------------------------------------------------------
@@ -158,7 +171,7 @@ class AsyncPendingQueue:
         self._wake.clear()
         if self._must_scan:
             self._must_scan = False
-            await asyncio.to_thread(self._queue.scan, self._max_queue_size, self.PROCESSING_TIMEOUT)
+            await asyncio.to_thread(self._queue.scan, self._room, self.PROCESSING_TIMEOUT)
         self._start_uploads()
         wait = self.PERIODIC_CHECK_INTERVAL
         if self._state is AsyncPendingQueueState.RUNNING:
@@ -190,6 +203,7 @@ class AsyncPendingQueue:
 
     async def stop(self) -> None:
         """Begin no more uploads, wait for those under way for up to 30 seconds, and hand the others back."""
+        await asyncio.sleep(0)  # a task of run() that was just created begins first, so that it is stopped too
         if self.is_running:
             self._state = AsyncPendingQueueState.STOPPING
             self._wake.set()
@@ -225,6 +239,7 @@ class AsyncPendingQueue:
 
     async def submit_all_pending(self) -> int:
         """Upload what waits now, and return how many reports the server took. A running queue goes on after it."""
+        await asyncio.sleep(0)  # a task of run() that was just created begins first
         uploaded = self._uploaded
         if self.is_running:
             while self._state is AsyncPendingQueueState.RUNNING and (self._active_uploads or self.queue_size):
@@ -240,7 +255,7 @@ class AsyncPendingQueue:
 
     async def _drain(self) -> None:
         while True:
-            await asyncio.to_thread(self._queue.scan, self._max_queue_size, self.PROCESSING_TIMEOUT)
+            await asyncio.to_thread(self._queue.scan, self._room, self.PROCESSING_TIMEOUT)
             self._start_uploads()
             while self._active_uploads:
                 await asyncio.wait(self._active_uploads, return_when=asyncio.FIRST_COMPLETED)
