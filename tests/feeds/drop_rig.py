@@ -20,12 +20,12 @@ LOCK = ".lock"
 class DropRig:
     """One folder, one store, any number of watchers."""
 
-    def __init__(self, path: Path, **options) -> None:
+    def __init__(self, path: Path, url: str = "", **options) -> None:
         self.path = path
         self.folder = path / "drop"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.clock = HandClock()
-        self.app = Daybreak(f"sqlite:///{path}/jobs.db", world=self.clock)
+        self.app = Daybreak(url or f"sqlite:///{path}/jobs.db", world=self.clock)
 
         @self.app.task
         def upload(report: File) -> int:
