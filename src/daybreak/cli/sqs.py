@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
+from daybreak.cli.jobs.show import found as found_job
 from daybreak.cli.options import DURATION, NAME, as_json
 from daybreak.cli.output import Column, say, say_json, say_table
 from daybreak.cli.root import Group, store_options
+from daybreak.cli.session import session
+from daybreak.client.client import Client
 from daybreak.core.errors import BadInput
 from daybreak.core.text import counted, number, safe
 
@@ -131,6 +135,34 @@ def _row(one: QueueCount) -> list[str]:
     return [safe(one.name), *map(number, (one.visible, one.in_flight, one.delayed))]
 
 
+@command.command("task", short_help="Show the status of a job in the words of Orchestrator V2.")
+@click.argument("job", type=NAME)
+@as_json
+def task(job: str, as_json: bool) -> int:
+    """Show the status of a job as the Orchestrator V2 document names it: Pending, In-progress, Completed or Failed,
+    with its worker, the age of its last heartbeat, the attempt and the reason of a failure.
+
+    Example:
+      daybreak sqs task 01a1eef5-571f-71d7-bf95-ee970bc1cb1d
+
+    """
+    return session().run(functools.partial(_task, job_id=job, as_json=as_json))
+
+
+async def _task(client: Client, *, job_id: str, as_json: bool) -> int:
+    from daybreak.sqs.statuses import read_status  # noqa: PLC0415
+
+    found = await read_status(client.store, await found_job(client, job_id), datetime.now(UTC))
+    told = msgspec.to_builtins(found)
+    if as_json:
+        say_json(told)
+        return 0
+    for name, value in told.items():
+        if value is not None:
+            say(f"{name:<15} {safe(str(value))}")
+    return 0
+
+
 @command.command("redrive", short_help="Move dead letters back to their queues.")
 @_queues
 def redrive(prefix: str, region: str | None, endpoint: str | None) -> int:
@@ -173,5 +205,5 @@ async def _destroy(queues: SqsQueues) -> int:
     return 0
 
 
-for subcommand in (init, status, redrive, destroy):
+for subcommand in (init, status, task, redrive, destroy):
     store_options(subcommand)

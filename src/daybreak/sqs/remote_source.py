@@ -44,6 +44,7 @@ _log = logging.getLogger("daybreak.sqs")
 
 BEATS_PER_MESSAGE: Final = 50
 UNWANTED_AFTER: Final = 2.0  # seconds after which a message that was received for no free slot is handed back
+MAX_TAKEN: Final = 100_000  # fences that are remembered
 UNKNOWN_TASK_DELAY: Final = timedelta(seconds=5)
 IDLE_AFTER: Final = 3.0  # seconds without a message
 DELIVERY_META: Final = "delivery"  # the key under which a task finds its nonce in ctx.meta
@@ -97,6 +98,7 @@ class RemoteSource:
         self._control = ControlQueue(queues, self.worker, lambda: self._wakeups.wake([_REQUESTS]), wait=wait)
         self._held: dict[tuple[int, int], Held] = {}
         self._ready: list[Held] = []  # announced, or about to be, and not given to a pool
+        self._taken: dict[tuple[int, int], None] = {}  # every fence is run once here, whatever SQS delivers again
         self._taking = asyncio.Lock()
         self._running: RunningWorker | None = None
         queues_of = tuple(dict.fromkeys(settings.queues)) or plan.program.queues()
@@ -204,6 +206,8 @@ class RemoteSource:
             except (BadInput, StoreCorrupt) as error:
                 refused.append((message, str(error)))
                 continue
+            if (held.lease.seq, held.lease.fence) in self._taken:
+                continue  # a twin of a message that is here: it goes when the job ends, or is gone
             if message.count > 1:
                 await self._return(held, "redelivered")
             elif message.age > held.task.valid_for:
@@ -213,8 +217,14 @@ class RemoteSource:
                 await self._send_outcomes([(held, HandedBack(delay=UNKNOWN_TASK_DELAY, unused=True))])
             else:
                 self._ready.append(held)
+                self._remember(held.lease)
         await set_aside(self._queues, refused)
         return len(messages)
+
+    def _remember(self, lease: Lease) -> None:
+        self._taken[lease.seq, lease.fence] = None
+        while len(self._taken) > MAX_TAKEN:
+            del self._taken[next(iter(self._taken))]
 
     async def _lease(self, message: Received) -> Held:
         """The lease of a message. The ledger will trust nothing of it but job, fence and nonce."""

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from daybreak.api.job_filter import find_jobs
 from daybreak.api.report import read_clusters
 from daybreak.api.views.job import event_view, job_view
@@ -33,12 +35,14 @@ from daybreak.server.bodies.jobs import (
     WhyBody,
     WhySummary,
 )
+from daybreak.server.bodies.statuses import TaskStatusBody
 from daybreak.server.bodies.submissions import BatchAnswer, BatchBody, SubmitBody, Submitted
 from daybreak.server.idempotency import KeyedRequest, keyed_request
 from daybreak.server.problems import FORBIDDEN, INVALID, KEY_REUSED, Problem, problem_of
 from daybreak.server.replies import Reply
 from daybreak.server.routing import API, Call, Routes, may, root_path
 from daybreak.server.submission import spec_for
+from daybreak.sqs.statuses import read_status
 from daybreak.store.protocol import Inserted, Verdict
 from daybreak.telemetry.submit_spans import continued
 
@@ -202,6 +206,17 @@ async def show_stack(call: Call[None, None]) -> Any:
     not. Local variables are not shown."""
     client, job = await found_job(call)
     return stack_view(await client.stack(job.id))
+
+
+@routes.get(
+    "/jobs/{id}/status", may("read"), answer=TaskStatusBody, summary="Pending, In-progress, Completed or Failed"
+)
+async def show_status(call: Call[None, None]) -> Any:
+    """The status in the words of the Orchestrator V2 document, for jobs that run on remote workers too: who runs it,
+    when that worker was last heard of, and why the last attempt failed."""
+    client, job = await found_job(call)
+    found = await read_status(client.store, job, moment(client.wall()))
+    return msgspec.to_builtins(found)
 
 
 async def found_job(call: Call[Any, Any]) -> tuple[Client, Job]:
