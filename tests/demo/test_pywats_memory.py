@@ -611,6 +611,15 @@ def test_the_core_imports_nothing_that_does_file_io():
 def test_a_status_equals_its_value():
     assert QueueItemStatus.PENDING == "pending"
     assert f"{QueueItemStatus.FAILED}" == "failed"
+    queue = MemoryQueue()
+    item = queue.add(1, item_id="a")
+    item.status = "completed"
+    assert item.is_completed
+    queue.update(item)
+    queue.add(2, item_id="b")
+    assert [queue.count_by_status(status) for status in ("completed", "pending")] == [1, 1]
+    assert [[item.id for item in queue.list_by_status(status)] for status in ("completed", "pending")] == [["a"], ["b"]]
+    assert queue.clear("completed") == 1
 
 
 def test_hooks_may_be_methods_of_a_subclass():

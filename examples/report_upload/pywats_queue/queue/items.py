@@ -130,23 +130,23 @@ class QueueItem:
 
     @property
     def is_pending(self) -> bool:
-        return self.status is QueueItemStatus.PENDING
+        return self.status == QueueItemStatus.PENDING
 
     @property
     def is_processing(self) -> bool:
-        return self.status is QueueItemStatus.PROCESSING
+        return self.status == QueueItemStatus.PROCESSING
 
     @property
     def is_completed(self) -> bool:
-        return self.status is QueueItemStatus.COMPLETED
+        return self.status == QueueItemStatus.COMPLETED
 
     @property
     def is_failed(self) -> bool:
-        return self.status is QueueItemStatus.FAILED
+        return self.status == QueueItemStatus.FAILED
 
     @property
     def is_suspended(self) -> bool:
-        return self.status is QueueItemStatus.SUSPENDED
+        return self.status == QueueItemStatus.SUSPENDED
 
     def __lt__(self, other: QueueItem) -> bool:
         return (self.priority, self.created_at) < (other.priority, other.created_at)

@@ -234,9 +234,9 @@ class MemoryQueue(BaseQueue):
     def list_by_status(self, status: QueueItemStatus) -> list[QueueItem]:
         """Copies of the items in this status, by priority and then as they came."""
         states = STATES[status]
-        if status is QueueItemStatus.PENDING:
+        if status == QueueItemStatus.PENDING:
             states |= {State.RUNNING}  # those that get_next() gave and nobody marked
-        return [item for item in self._all(states) if item.status is status]
+        return [item for item in self._all(states) if item.status == status]
 
     def list_pending(self) -> list[QueueItem]:
         return self.list_by_status(QueueItemStatus.PENDING)
@@ -254,7 +254,7 @@ class MemoryQueue(BaseQueue):
         return self.list_by_status(QueueItemStatus.SUSPENDED)
 
     def count_by_status(self, status: QueueItemStatus) -> int:
-        return getattr(self.stats, status.value)  # type: ignore[no-any-return]
+        return getattr(self.stats, QueueItemStatus(status).value)  # type: ignore[no-any-return]
 
     def count_pending(self) -> int:
         return self.stats.pending
