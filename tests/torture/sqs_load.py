@@ -16,7 +16,7 @@ def _say(line: str) -> None:
         lines.write(line + "\n")
 
 
-@app.task
+@app.task(deaths=1000)  # the workers are killed from outside: that is never the fault of a job
 async def transcribe(ctx: Context, seconds: float) -> str:
     _say(f"began {ctx.job} {ctx.fence}")
     await asyncio.sleep(seconds)
