@@ -652,3 +652,21 @@ async def test_an_adapter_takes_a_batch_without_a_number_and_removes_items():
         adapter.put_nowait(number, item_id=str(number))
     assert [item.data for item in await adapter.get_batch()] == list(range(10))
     assert [adapter.remove("10"), adapter.remove("10")] == [True, False]
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_an_attempt_counts_when_it_is_suspended_in_the_same_update(queue, takes):
+    item = queue.add(1, item_id="a")
+    if takes:
+        assert queue.get_next() is item
+    queue.update(item.mark_processing().mark_suspended("hold"))
+    assert (item.is_suspended, item.attempts, item.last_error) == (True, 1, "hold")
+    queue.update(item.reset_to_pending())
+    assert queue.get_next().attempts == 1
+
+
+def test_an_item_that_is_suspended_before_it_is_processed_has_no_attempt(queue):
+    queue.add(1)
+    item = queue.get_next()
+    queue.update(item.mark_suspended("hold"))
+    assert (item.is_suspended, item.attempts) == (True, 0)

@@ -81,8 +81,11 @@ def _again(store: ItemStore, job: Job, item: QueueItem) -> None:
 
 def _to_suspended(store: ItemStore, job: Job, item: QueueItem, held: Held | None) -> None:
     note = clean(item.last_error or "")
+    if held is None and job.state in WAITING and item.attempts != job.attempt:
+        held = store.take(job.id)  # the caller counted an attempt itself
     if held is not None:
-        store.end(held, Suspended(note), attempts=held.lease.attempt if held.is_marked else None)
+        attempts = held.lease.attempt if held.is_marked else max(item.attempts, 0)
+        store.end(held, Suspended(note), attempts=attempts)
     elif job.is_final:
         raise QueueError(f"item {item.id} is {job.state.value}; only an unfinished item can be suspended")
     elif job.state is not State.SUSPENDED:
