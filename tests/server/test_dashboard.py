@@ -11,7 +11,7 @@ import pytest
 from daybreak.api.job_history import Attempt
 from daybreak.client.job_logs import log_kind, part_name
 from daybreak.core.model import Done, Failed, Failure, Put
-from daybreak.server.dashboard.drawing import attempt_bars, sparkline
+from daybreak.server.dashboard.drawings import attempt_bars, sparkline
 from daybreak.server.dashboard.runs import HeatQuery, heat_map
 from daybreak.server.live_feed import EventFilter, LiveFeed
 

@@ -21,7 +21,7 @@ from daybreak.core.units import Priority, moment
 from daybreak.server.bodies.failures import FailureQuery
 from daybreak.server.bodies.job_changes import FilterBody
 from daybreak.server.bodies.jobs import JobQuery
-from daybreak.server.dashboard.drawing import attempt_bars
+from daybreak.server.dashboard.drawings import attempt_bars
 from daybreak.server.dashboard.renderer import query_text, render
 from daybreak.server.dashboard.search import Found, search_jobs
 from daybreak.server.routes.jobs import filter_for, found_job

@@ -17,7 +17,7 @@ from daybreak.core.units import moment
 from daybreak.policy.resources import LOCK_PREFIX
 from daybreak.server.audit import read_audit
 from daybreak.server.bodies.audit import AuditQuery
-from daybreak.server.dashboard.drawing import sparkline
+from daybreak.server.dashboard.drawings import sparkline
 from daybreak.server.dashboard.renderer import query_text, render
 from daybreak.server.routing import Call, Routes, may
 
