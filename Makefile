@@ -91,7 +91,7 @@ unit: $(STAMP)
 
 check: static unit
 
-# Install PostgreSQL, Redis, PgBouncer, Prometheus and Chromium if we are root. Tests that miss one are skipped with a
+# Install PostgreSQL, Redis, PgBouncer, Prometheus, Chromium and espeak-ng if we are root. Tests that miss one are skipped with a
 # message, or fail in CI.
 servers:
 	@missing=""; \
@@ -100,6 +100,7 @@ servers:
 	command -v pgbouncer >/dev/null || test -x /usr/sbin/pgbouncer || missing="$$missing pgbouncer"; \
 	command -v promtool >/dev/null || missing="$$missing prometheus"; \
 	command -v chromium >/dev/null || missing="$$missing chromium"; \
+	command -v espeak-ng >/dev/null || missing="$$missing espeak-ng"; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    echo "== servers:$$missing"; \
 	    { apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q -y install $$missing; } >/dev/null 2>&1 || \

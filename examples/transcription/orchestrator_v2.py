@@ -1,11 +1,10 @@
-"""The names of the Orchestrator V2 document: what its messages and statuses are here.
+"""The names of the Orchestrator V2 document: what its messages are here.
 
-The messages on the queues are those of Daybreak's SQS transport; these functions read them as the document has them."""
+The messages on the queues are those of Daybreak's SQS transport; these functions read them as the document has them.
+The rows of its database are `daybreak sqs task JOB`, and `GET /api/v1/jobs/{id}/status`."""
 
 import json
 from typing import Any
-
-from daybreak import JobInfo, State
 
 PENDING, IN_PROGRESS, COMPLETED, FAILED = "Pending", "In-progress", "Completed", "Failed"
 
@@ -35,30 +34,6 @@ def retry_message(body: str) -> dict[str, Any]:
     message = json.loads(body)
     _expect(message, "outcome")
     return _status(message["delivery"], FAILED, failure_reason=message["failure_reason"])
-
-
-def row(job: JobInfo) -> dict[str, Any]:
-    """The row of a task in the RDS database."""
-    return {
-        "task_id": job.id,
-        "object_key": job.args.get("object_key"),
-        "status": status_of(job),
-        "attempt": job.attempt,
-        "retry_at": job.run_at if job.state is State.SCHEDULED else None,
-        "failure_reason": None if job.failure is None else str(job.failure),
-        "created_at": job.created_at,
-        "updated_at": job.updated_at,
-    }
-
-
-def status_of(job: JobInfo) -> str:
-    """Failed means that it will not be retried: a task that waits for its next attempt is Pending, with the reason of
-    the last failure beside it."""
-    if job.state is State.RUNNING:
-        return IN_PROGRESS
-    if job.state is State.COMPLETED:
-        return COMPLETED
-    return FAILED if job.state in (State.FAILED, State.CANCELLED) else PENDING
 
 
 def _status(delivery: dict[str, Any], status: str, **more: Any) -> dict[str, Any]:
