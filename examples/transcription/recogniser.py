@@ -53,28 +53,30 @@ class Recogniser:
 
 
 class Api(ThreadingHTTPServer):
-    """Answers 429 after `busy_after` answers, until it is told to recover. Each takes `takes` seconds."""
+    """Answers 429 after `busy_after` requests, until it is told to recover. Each takes `takes` seconds."""
 
     def __init__(self, port: int, busy_after: int, takes: float) -> None:
         super().__init__(("127.0.0.1", port), Answer)
         self.recogniser = Recogniser()
         self.busy_after, self.takes = busy_after, takes
-        self.answered = self.refused = self.open = 0
+        self.accepted = self.refused = self.open = 0
         self.lock = threading.Lock()
 
-    def is_busy(self) -> bool:
-        return self.answered >= self.busy_after
+    def accepts(self) -> bool:
+        with self.lock:
+            is_busy = self.accepted >= self.busy_after
+            self.refused += is_busy
+            self.accepted += not is_busy
+            self.open += not is_busy
+        return not is_busy
 
     def text_of(self, audio: bytes) -> str:
-        with self.lock:
-            self.open += 1
         try:
             time.sleep(self.takes)
             return self.recogniser.text_of(audio)
         finally:
             with self.lock:
                 self.open -= 1
-                self.answered += 1
 
 
 class Answer(BaseHTTPRequestHandler):
@@ -91,8 +93,7 @@ class Answer(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         audio = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.server.is_busy():
-            self.server.refused += 1
+        if not self.server.accepts():
             self._answer(429, b"too many requests", {"Retry-After": "1"})
             return
         self._answer(200, self.server.text_of(audio).encode())

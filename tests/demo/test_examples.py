@@ -24,7 +24,7 @@ def sweep(tmp_path):
     return tmp_path / "sweep"
 
 
-def run(folder, *words, **variables):
+def run(folder, *words, timeout=TIMEOUT, **variables):
     own = {name: value for name, value in os.environ.items() if not name.startswith("DAYBREAK_")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{own['PATH']}"
     return subprocess.run(
@@ -33,7 +33,7 @@ def run(folder, *words, **variables):
         env={**own, "PATH": path, **variables},
         capture_output=True,
         text=True,
-        timeout=TIMEOUT,
+        timeout=timeout,
         check=False,
     )
 
@@ -98,3 +98,24 @@ def test_every_report_of_the_stations_is_on_the_server_exactly_once(tmp_path):
     again = run(tmp_path, "python", script, "--keep", "shift")
     assert (again.returncode, again.stdout) == (1, "")
     assert "shift exists" in again.stderr
+
+
+def test_every_recording_has_exactly_one_transcript(tmp_path):
+    if shutil.which("espeak-ng") is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("espeak-ng is not installed: apt-get install espeak-ng")
+        pytest.skip("espeak-ng is not installed: apt-get install espeak-ng")
+    script = ROOT / "examples" / "transcription" / "run.py"
+    words = ("--recordings", "6", "--kills", "2", "--keep", "night")
+    ran = run(tmp_path, "python", "-W", "error", script, *words, timeout=300)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    said = dict(re.findall(r"(?m)^(\w+(?: \w+)*?)  +(.*)$", ran.stdout))
+    assert said["recordings in"] == "6"
+    assert said["transcripts out"] == "6, exactly one accepted for each"
+    assert re.match(r"[12]; \d+ attempts died", said["workers killed"])
+    assert re.match(r"[1-9]\d* x HTTP 429; meanwhile all 6 recordings were measured", said["busy recogniser"])
+    assert re.match(r"\d+ of 54 recognised", said["words"])
+    assert ran.stdout.endswith("every recording has exactly one transcript\n")
+    again = run(tmp_path, "python", script, "--keep", "night")
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "night exists" in again.stderr
