@@ -148,7 +148,9 @@ class Stage:
 
     async def dispatcher(self, *, wrap: Any = None, **options: Any) -> tuple[Dispatcher, asyncio.Task[None]]:
         options = {"wait": 1, "blobs": self.blobs, **options}
-        settings = WorkerSettings(name="dispatch", lease_for=options.pop("lease_for", timedelta(seconds=1)))
+        settings = WorkerSettings(
+            name="dispatch", lease_for=options.pop("lease_for", timedelta(seconds=1)), queues=options.pop("queues", ())
+        )
         plan = ChildPlan(program=tasks_app.program, settings=settings)
         dispatcher = Dispatcher(await self.store(), await self.client(wrap), plan, RealWorld(), **options)
         task = asyncio.create_task(dispatcher.run())

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from daybreak.client.client import Client
 
@@ -40,6 +41,7 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     memory: int | None = None
     children: tuple[tuple[int, int | None], ...] = ()
     exports_metrics: bool = False
+    via: str = ""  # the address of the message queues between a dispatcher and its remote workers
 
     def state(self, now: datetime) -> str:
         """`live`, `stopping`, `stopped` (it shut down cleanly) or `gone` (it crashed or lost the store)."""
@@ -55,6 +57,11 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
             return None
         return self.memory + sum(memory or 0 for _, memory in self.children)
 
+    @property
+    def is_dispatcher(self) -> bool:
+        """Whether it runs no jobs itself and sends them to remote workers."""
+        return bool(self.via) and not self.tasks
+
     def is_live(self, now: datetime) -> bool:
         """Whether the worker has updated its record within three leases."""
         return self.state(now) in ("live", "stopping")
@@ -68,7 +75,21 @@ async def read_workers(client: Client) -> list[WorkerInfo]:
             found.append(msgspec.json.decode(record.value, type=WorkerInfo))
         except msgspec.MsgspecError:
             continue
-    return sorted(found, key=lambda worker: worker.started_at or _LONG_AGO, reverse=True)
+    return sorted(_served(found), key=lambda worker: worker.started_at or _LONG_AGO, reverse=True)
+
+
+def _served(workers: list[WorkerInfo]) -> list[WorkerInfo]:
+    """The same workers; remote ones serve the queues that their dispatchers claim from."""
+    claimed: dict[str, set[str]] = {}
+    for worker in workers:
+        if worker.is_dispatcher:
+            claimed.setdefault(worker.via, set()).update(worker.queues)
+    return [
+        replace(worker, queues=tuple(sorted(claimed[worker.via])))
+        if worker.via in claimed and not worker.is_dispatcher
+        else worker
+        for worker in workers
+    ]
 
 
 async def live_workers(client: Client, now: datetime | None = None) -> list[WorkerInfo]:

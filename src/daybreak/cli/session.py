@@ -160,10 +160,12 @@ class Session:
         return await (await self.files(client)).with_result(job)
 
     def command(self, *words: str) -> str:
-        """A command to type next, on the same store as this one. Words after `--` belong to another program."""
+        """A command to type next, on the same store as this one unless the words name another. Words after `--` belong
+        to another program."""
         ours = words.index("--") if "--" in words else len(words)
         app = shlex.join(["--app", self.app]) if self.app else ""
-        parts = [shlex.join(["daybreak", *words[:ours]]), self._url_option(), app, shlex.join(words[ours:])]
+        url = "" if "--url" in words[:ours] else self._url_option()
+        parts = [shlex.join(["daybreak", *words[:ours]]), url, app, shlex.join(words[ours:])]
         return safe(" ".join(part for part in parts if part))
 
     def _url_option(self) -> str:

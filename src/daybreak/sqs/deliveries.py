@@ -111,5 +111,13 @@ async def read_delivery(store: Store, job: str) -> DeliveryRecord | None:
     return _read(found[0].value) if found else None
 
 
+async def delivery_of(store: Store, job: Job) -> DeliveryRecord | None:
+    """The delivery that runs this job now; None if it does not run, or no remote worker has begun it."""
+    if job.state is not State.RUNNING or job.spec.holder is not None:
+        return None
+    found = await read_delivery(store, job.id)
+    return found if found is not None and found.fence == job.fence else None
+
+
 def _read(value: bytes) -> DeliveryRecord:
     return msgspec.json.decode(value, type=DeliveryRecord)

@@ -88,13 +88,14 @@ class Dispatcher:
         self._wait = wait
         self._listener = listener
         self._background = background
-        self._source = StoreSource(store, plan, world, app=app, hold_for=2 * valid_for, runs=False)
+        via = str(queues.address)
+        self._source = StoreSource(store, plan, world, app=app, hold_for=2 * valid_for, sends_to=via)
         self.id = self._source.worker
         self._retry = ExchangeRetry(self._source, world, lease_for=plan.settings.lease_for)
         self._checks = ClaimCheck(blobs)
         self._grants = Grants(grant, plan.program, valid_for)
         self._deliveries = Deliveries(store, world, missed=missed)
-        self._workers = RemoteWorkers(store, world)
+        self._workers = RemoteWorkers(store, world, via=via)
         self._dispatched = Dispatched(depth)
         self._next_in = POLL.total_seconds()
         self._calls = itertools.count(1)

@@ -21,11 +21,13 @@ MAX_TEXT: Final = 200
 
 
 class RemoteWorkers:
-    """Writes the records of one store. `seen_at` is by the clock of the dispatcher, not by that of the worker."""
+    """Writes the records of one store. `seen_at` is by the clock of the dispatcher, not by that of the worker. `via`
+    is the address of the queues."""
 
-    def __init__(self, store: Store, world: World) -> None:
+    def __init__(self, store: Store, world: World, *, via: str) -> None:
         self._store = store
         self._world = world
+        self._via = via
         self._known: dict[str, WorkerRecord] = {}
 
     @property
@@ -48,7 +50,7 @@ class RemoteWorkers:
         """The worker is alive."""
         if len(self._known) >= MAX_WORKERS and worker.id not in self._known:
             return
-        record = msgspec.structs.replace(worker, seen_at=moment(self._world.wall()))
+        record = msgspec.structs.replace(worker, seen_at=moment(self._world.wall()), via=self._via)
         self._known[worker.id] = record
         await self._store.put([record.put()])
 

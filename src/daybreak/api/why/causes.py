@@ -66,6 +66,8 @@ def explain(situation: Situation) -> Why:
 
 def _causes(here: Situation) -> Iterator[Cause]:
     match here.job.state:
+        case State.RUNNING if here.dispatcher is not None and not here.job.cancelling:
+            yield from _dispatched(here, here.dispatcher)
         case State.RUNNING:
             yield _running(here)
         case State.SUSPENDED:
@@ -94,8 +96,8 @@ def _ended(here: Situation) -> Cause:
 
 def _running(here: Situation) -> Cause:
     job = here.job
-    worker = next((one for one in here.workers if one.id == job.worker), None)
-    name = _name(worker, job.worker)
+    worker = next((one for one in here.workers if one.id == here.runner), None)
+    name = _name(worker, here.runner)
     if job.cancelling:
         text = f"it runs on {name}, and was asked to stop"
         return Cause(kind="cancelling", text=text, command=("jobs", "release", job.id))
@@ -103,10 +105,20 @@ def _running(here: Situation) -> Cause:
     is_gone = job.spec.holder is None and (worker is None or not worker.is_live(here.now))
     if is_overdue and is_gone:
         text = f"its worker {name} is gone; a live worker takes the job over, or you return it to its queue now"
-        holders = (job.worker,) if job.worker else ()
+        holders = (here.runner,) if here.runner else ()
         return Cause(kind="lost worker", text=text, holders=holders, command=("jobs", "release", job.id))
     since = f" for {lasted(here.now - job.started_at)}" if job.started_at is not None else ""
-    return Cause(kind="running", text=f"it runs on {name}{since}, attempt {job.attempt}")
+    text = f"it runs on {name}{since}, attempt {job.attempt}"
+    if here.delivery is not None:
+        age = here.delivery.heartbeat_age(job, here.now)
+        text = f"{text}; {here.delivery.worker} sent its last heartbeat {lasted(age)} ago"
+    return Cause(kind="running", text=text)
+
+
+def _dispatched(here: Situation, dispatcher: WorkerInfo) -> Iterator[Cause]:
+    """The job is in a task queue, where no remote worker has begun it."""
+    yield Cause(kind="dispatched", text=f"{dispatcher.name} sent it to {dispatcher.via}; no worker has begun it yet")
+    yield from _no_worker(here)
 
 
 def _suspended(here: Situation) -> Cause:
@@ -186,6 +198,10 @@ def _no_worker(here: Situation) -> Iterator[Cause]:
         if versions:
             text = f"{text}; they have version {', '.join(map(str, versions))}"
         command = worker_words(task, job.spec.queue, _target_of(here))
+        if here.dispatchers:
+            via = here.dispatchers[0].via
+            text = f"{text}; those that get jobs from {via} would run it"
+            command = ("worker", _target_of(here), "--url", via)
         yield Cause(kind="unknown task", text=text, holders=_ids(live), command=command)
         return
     if not here.serving:

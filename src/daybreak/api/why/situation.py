@@ -16,6 +16,7 @@ from daybreak.core.model import Job, QueueSettings, State
 from daybreak.core.resource_gauge import need_of, spared_resource
 from daybreak.core.units import moment
 from daybreak.policy.durations import Durations
+from daybreak.sqs.deliveries import DeliveryRecord, delivery_of
 from daybreak.store.protocol import Position
 
 MAX_HOLDERS: Final = 5  # jobs in the way that are named
@@ -25,7 +26,8 @@ _SCANNED: Final = 1000  # running jobs that are looked at to find them
 class Situation(Struct, frozen=True, kw_only=True):
     """One job and its surroundings. `running` counts the running jobs of its queue; `ahead` are the waiting jobs of its
     queue by priority, those of its own priority included. `holders` are running jobs that hold the resource it is
-    blocked on; `first` are the jobs that are claimed before it, the next one first."""
+    blocked on; `first` are the jobs that are claimed before it, the next one first. `delivery` says which remote worker
+    runs the job, if one does."""
 
     job: Job
     now: datetime
@@ -39,6 +41,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     resources: dict[str, ResourceInfo] = {}
     holders: list[Job] = []
     durations: Durations | None = None
+    delivery: DeliveryRecord | None = None
 
     @property
     def live(self) -> list[WorkerInfo]:
@@ -64,6 +67,23 @@ class Situation(Struct, frozen=True, kw_only=True):
     def able(self) -> list[WorkerInfo]:
         """The workers that can claim the job: they know its task, serve its queue, and do not stop."""
         return [worker for worker in self.serving if not worker.stopping]
+
+    @property
+    def runner(self) -> str | None:
+        """The id of the worker that runs the job: the remote one, if a dispatcher sent the job to it."""
+        return self.job.worker if self.delivery is None else self.delivery.worker
+
+    @property
+    def dispatcher(self) -> WorkerInfo | None:
+        """The dispatcher that sent the job, while no remote worker has begun it."""
+        if self.delivery is not None:
+            return None
+        return next((one for one in self.workers if one.id == self.job.worker and one.is_dispatcher), None)
+
+    @property
+    def dispatchers(self) -> list[WorkerInfo]:
+        """The live dispatchers that send jobs of this queue to remote workers."""
+        return [one for one in self.live if one.is_dispatcher and self.job.spec.queue in one.queues]
 
     def slots_of(self, worker: WorkerInfo) -> int:
         """How many jobs of this kind a worker runs at once."""
@@ -99,6 +119,7 @@ async def read_situation(client: Client, job_id: str) -> Situation:
         workers=await read_workers(client),
         resources=await _resources(client, job),
         holders=await _holders(client, job),
+        delivery=await delivery_of(client.store, job),
         durations=(await client.durations.read(execution_of(job.spec)))[0],
     )
 

@@ -125,7 +125,7 @@ async def _unknown(
             what += f" (they have version {versions})"
         elif task not in COMMAND_TASKS and (hint := closest(task, names)):
             what += f"; was {safe(hint)!r} meant?"
-        start = session.command("worker", "TARGET")
+        start = _start_for(task, tallies, live, session)
         if task in COMMAND_TASKS:
             queues = {tally.queue for tally in tallies if tally.task == task and tally.state in _MAY_RUN}
             start = session.start_for(EXEC, *queues)
@@ -133,6 +133,13 @@ async def _unknown(
         give_up = await _give_up(client, task, version, n, session, alone=n == unfinished)
         one = "one that does" if task in COMMAND_TASKS else "a worker that has it"
         yield Finding(what, cure=f"start {one}: {start}; or {give_up}")
+
+
+def _start_for(task: str, tallies: list[Tally], live: list[WorkerInfo], session: Session) -> str:
+    """The command that starts a worker for a task; over message queues, if a dispatcher sends its jobs there."""
+    queues = {tally.queue for tally in tallies if tally.task == task and tally.state in _MAY_RUN}
+    via = next((one.via for one in live if one.is_dispatcher and queues.intersection(one.queues)), None)
+    return session.command("worker", "TARGET", *(() if via is None else ("--url", via)))
 
 
 async def _give_up(client: Client, task: str, version: int, n: int, session: Session, *, alone: bool) -> str:

@@ -23,6 +23,7 @@ from daybreak.core.metadata import decode_meta, meta_text
 from daybreak.core.model import FINAL, Job, Need, Reason, State
 from daybreak.core.text import ago, clock, first_line, lasted, local, percent, priority_name, safe
 from daybreak.policy.timeouts import describe_limit, in_seconds, limit_for
+from daybreak.sqs.deliveries import delivery_of
 
 MAX_VALUE_LENGTH = 4000  # characters of an argument or result
 
@@ -86,7 +87,7 @@ async def facts(client: Client, job: Job, history: list[Event], now: datetime) -
             "progress",
             " ".join(filter(None, (percent(job.progress), safe(job.message)))) if job.progress is not None else "",
         ),
-        ("worker", safe(job.worker or "")),
+        ("worker", await _worker(client, job, now)),
         (
             "submitted",
             f"{local(job.created_at)}, {ago(job.created_at, now)}" + (f", by {safe(spec.by)}" if spec.by else ""),
@@ -120,6 +121,15 @@ async def _why(client: Client, job: Job) -> str:
     if job.state is State.RUNNING and not job.cancelling:
         return "asked to suspend" if job.suspending else ""
     return safe(str(explain(await read_situation(client, job.id))))
+
+
+async def _worker(client: Client, job: Job, now: datetime) -> str:
+    """Who runs the job, or ran it last. For a remote worker, also when it was heard of, and who sent it the job."""
+    delivery = await delivery_of(client.store, job)
+    if delivery is None:
+        return safe(job.worker or "")
+    age = lasted(delivery.heartbeat_age(job, now))
+    return f"{safe(delivery.worker)}, last heartbeat {age} ago; sent by {safe(job.worker or '')}"
 
 
 async def _limit(client: Client, job: Job) -> str:

@@ -37,7 +37,7 @@ FIRST_SNAPSHOT_WITHIN: Final = 1.0  # seconds
 
 class StoreSource(LocalSource):
     """The local source of a worker. `hold_for` is the length of claimed leases, if that is not the worker's own. With
-    `runs` False the worker runs no jobs itself, and its record says so."""
+    `sends_to` the worker runs no jobs itself but sends them to this address, and its record says so."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class StoreSource(LocalSource):
         *,
         app: str = "",
         hold_for: timedelta | None = None,
-        runs: bool = True,
+        sends_to: str = "",
     ) -> None:
         settings, program = plan.settings, plan.program
         queues = tuple(dict.fromkeys(settings.queues)) or program.queues()
@@ -62,8 +62,8 @@ class StoreSource(LocalSource):
         self._worker: RunningWorker | None = None
         self._stacks = StackRequests(store, world, worker, self._children)
         self._record = worker_record.record_of(plan, worker, queues, self._now(), app=app)
-        if not runs:
-            nothing = {"tasks": (), "code": {}, "on_loop": (), "processes": 0, "async_jobs": 0}
+        if sends_to:
+            nothing = {"via": sends_to, "tasks": (), "code": {}, "on_loop": (), "processes": 0, "async_jobs": 0}
             self._record = msgspec.structs.replace(self._record, **nothing)
 
     def _now(self) -> datetime:

@@ -33,7 +33,8 @@ class WorkerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `code` has the digest of each task's code, for at most `MAX_CODE_DIGESTS` tasks, because the record is written
     often. Tasks in `on_loop` take one of the `async_jobs` slots, all others one of the `processes`. Of several workers
-    with `exports_metrics`, the first exports the metrics of the store by OpenTelemetry.
+    with `exports_metrics`, the first exports the metrics of the store by OpenTelemetry. `via` is the address of the
+    message queues between a dispatcher and its remote workers, in the records of both.
 
     `memory` is the resident memory of the worker's own process in bytes, and `children` has the pid and the memory of
     at most `MAX_CHILDREN` child processes. Both are of the latest write, and unknown where reading them is costly."""
@@ -59,6 +60,7 @@ class WorkerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory: int | None = None
     children: tuple[tuple[int, int | None], ...] = ()
     exports_metrics: bool = False
+    via: str = ""
 
     def is_live(self, now: datetime) -> bool:
         return now - self.seen_at < 3 * self.lease_for
