@@ -22,7 +22,7 @@ from daybreak.tasks.command_tasks import COMMAND_TASKS
 CauseKind = Literal[
     "ended", "running", "cancelling", "lost worker", "suspended", "scheduled", "retry delay", "paused", "no worker",
     "unknown task", "unserved queue", "draining", "max_running", "lock", "resource", "rate", "breaker", "retry budget",
-    "behind others", "workers busy", "about to start",
+    "behind others", "workers busy", "about to start", "dispatched",
 ]  # fmt: skip
 MIN_DURATIONS: Final = 3  # with fewer ended jobs no start is predicted
 
