@@ -9,10 +9,16 @@ from sqs_stage import until
 from sqs_tasks import add, echo
 
 from daybreak import values
-from daybreak.core.model import Done, Failed, Failure, HandedBack, State
+from daybreak.client.client import Client
+from daybreak.client.store_migration import Mover
+from daybreak.core.model import Done, Failed, Failure, HandedBack, JobSpec, State
+from daybreak.policy.settle import settle
 from daybreak.sqs import messages as wire
 from daybreak.sqs import queue_names as names
-from daybreak.sqs.deliveries import KIND
+from daybreak.sqs.deliveries import KIND, Deliveries
+from daybreak.store.protocol import Claim, Exchange
+from daybreak.stores.memory import MemoryStore
+from daybreak.system.ports import RealWorld
 
 
 async def begun(stage, handle):
@@ -197,3 +203,42 @@ async def test_a_recoverable_failure_goes_through_the_retry_queue_and_waits_in_t
     found = await stage.job(job)
     assert found.run_at - found.created_at >= hour  # longer than SQS can delay
     assert found.attempt == 1
+
+
+async def test_the_sweep_deletes_the_records_that_kills_left_and_no_others():
+    """Whoever is killed between settling a job and deleting its record leaves the record."""
+    store = MemoryStore()
+    client = Client(store)
+    ids = [await client.submit(JobSpec(id=name, task="t")) for name in ("ended", "again", "removed", "runs")]
+    leases = {one.job: one for one in (await store.exchange(Exchange(claim=Claim(worker="d", limit=4)))).leases}
+    deliveries = Deliveries(store, RealWorld())
+    for job in ids:
+        fence = leases[job].fence
+        delivery = wire.Delivery(ledger="l", task_id=job, fence=fence, nonce="n", worker_id="w", heartbeat=20.0)
+        assert await deliveries.bind(delivery)
+    assert await deliveries.sweep() == 0
+    ends = [("ended", Done(b"1")), ("again", HandedBack()), ("removed", Done(b"1"))]
+    await store.exchange(Exchange(settle=[settle(leases[job], how, chance=0.5, by="w") for job, how in ends]))
+    await store.exchange(Exchange(claim=Claim(worker="d", limit=4)))  # `again` runs, under the next fence
+    assert (await client.remove("removed")).verdict == "done"
+    assert await deliveries.sweep() == 3
+    assert [record.name for record in await store.records(KIND)] == ["runs"]
+    assert await deliveries.of("runs", leases["runs"].fence) is not None
+    assert await deliveries.of("again", leases["again"].fence) is None
+
+
+async def test_a_move_leaves_what_remote_workers_run_until_it_has_ended_and_carries_no_records_of_deliveries(stage):
+    job = await echo.asubmit("x")
+    await stage.dispatcher()
+    player = await stage.player(lease=300)
+    lease = await player.take_one()
+    await begun(stage, job)
+    target = MemoryStore()
+    mover = Mover(await stage.store(), target, RealWorld(), by="ann")
+    assert (await mover.run(wait=False)).running == 1
+    assert await target.get([job.id]) == [None]
+    await player.end(lease, Done(values.encode("y", "result")))
+    await stage.ended(job)
+    assert (await mover.run()).moved == 1
+    assert values.decode((await target.get([job.id]))[0].result) == "y"
+    assert await target.records(KIND) == []

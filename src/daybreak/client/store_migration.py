@@ -38,7 +38,8 @@ STARTABLE: Final = frozenset({State.QUEUED, State.SCHEDULED, State.BLOCKED})
 # `trend`), and contents of files (`files`, and kinds that begin with `blob`), which are copied with the jobs that refer
 # to them.
 # The logs of jobs (kinds that begin with `log`) go with their jobs. Requests to workers and the stacks that they answer
-# (`request`, `stack`) are of this minute.
+# (`request`, `stack`) are of this minute. The name of a ledger on message queues (`sqs`) is of this store, and the
+# records of which delivery of a job counts (`delivery`) go with the end of the job: while it runs, it is not moved.
 KINDS: Final = ("queue", "resource", "declared resource", "token", "watch")
 RUN_KINDS: Final = ("run", "active run")  # a run and its mark: they go with the jobs of the run
 
