@@ -27,7 +27,8 @@ from daybreak.worker.supervisor.child_plan import ChildPlan
 from daybreak.worker.supervisor.lease_source import ClaimRequest
 from daybreak.worker.supervisor.worker import Worker
 
-PATIENCE = 60.0  # seconds; waits end as soon as the condition holds
+PATIENCE = 180.0  # seconds; waits end as soon as the condition holds
+LEASE = 120.0  # seconds: longer than any pause of a loaded machine, where a test does not need a lease to lapse
 
 
 async def until(condition: Callable[[], Awaitable[Any]], what: str) -> Any:
@@ -42,7 +43,7 @@ async def until(condition: Callable[[], Awaitable[Any]], what: str) -> Any:
 
 
 def plan_with(blobs: Any = None, **settings: Any) -> ChildPlan:
-    given = {"isolation": "thread", "processes": 1, "lease_for": timedelta(seconds=2), **settings}
+    given = {"isolation": "thread", "processes": 1, "lease_for": timedelta(seconds=LEASE), **settings}
     return ChildPlan(program=tasks_app.program, settings=WorkerSettings(**given), blobs=blobs)
 
 
@@ -162,7 +163,7 @@ class Stage:
             task.result()
         return dispatcher, task
 
-    async def player(self, *, lease: float = 2.0, wrap: Any = None, **options: Any) -> Player:
+    async def player(self, *, lease: float = LEASE, wrap: Any = None, **options: Any) -> Player:
         plan = plan_with(lease_for=timedelta(seconds=lease))
         player = Player(
             RemoteSource(await self.client(wrap), plan, RealWorld(), **{"blobs": self.blobs, "wait": 1, **options})

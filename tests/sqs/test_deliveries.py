@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 
 from sqs_stage import until
@@ -15,6 +14,7 @@ from daybreak.core.model import Done, Failed, Failure, HandedBack, JobSpec, Stat
 from daybreak.policy.settle import settle
 from daybreak.sqs import messages as wire
 from daybreak.sqs import queue_names as names
+from daybreak.sqs import setup
 from daybreak.sqs.deliveries import KIND, Deliveries
 from daybreak.store.protocol import Claim, Exchange
 from daybreak.stores.memory import MemoryStore
@@ -88,7 +88,7 @@ async def test_a_redelivery_after_a_death_is_charged_as_a_new_attempt_with_the_n
     dead = await stage.player(lease=1)
     lease = await dead.take_one()
     await begun(stage, job)
-    heir = await stage.player(lease=1)
+    heir = await stage.player()
     again = await heir.take_one()  # the redelivered message is returned to the ledger, which sends a new one
     assert (again.fence, again.attempt) == (lease.fence + 1, lease.attempt + 1)
     await dead.end(lease, Done(values.encode("of the dead", "result")))
@@ -110,7 +110,7 @@ async def test_a_message_that_was_received_and_never_begun_charges_nothing(stage
         return None
 
     await until(swallow, "a worker received the message and died")
-    heir = await stage.player(lease=1)
+    heir = await stage.player()
     again = await heir.take_one()
     assert again.attempt == 1
     assert again.fence == 2
@@ -122,19 +122,23 @@ async def test_a_message_that_was_received_and_never_begun_charges_nothing(stage
 async def test_a_redelivery_while_heartbeats_come_takes_nothing_away(stage):
     job = await echo.asubmit("x")
     await stage.dispatcher()
-    holder, other = await stage.player(lease=3), await stage.player(lease=3)
+    holder, other = await stage.player(), await stage.player()
     lease = await holder.take_one()
     await begun(stage, job)
     held = next(iter(holder.source._held.values()))
     await stage.queues.extend([held.message], 0)  # its visibility could not be extended
     assert await other.take() == []  # redelivered, and returned to the ledger
-    for _ in range(8):
-        assert (await holder.beat(lease)).held
-        await asyncio.sleep(0.25)
+    assert (await holder.beat(lease)).held
+    await until(lambda: _is_applied(stage), "the ledger has heard of all that")
     assert await other.take() == []
     await holder.end(lease, Done(values.encode("x", "result")))
     found = await stage.ended(job)
     assert (found.attempt, found.fence) == (1, 1)
+
+
+async def _is_applied(stage):
+    status = names.status_queue(stage.address.prefix)
+    return all(one.visible + one.in_flight == 0 for one in await setup.count(stage.queues) if one.name == status)
 
 
 async def test_a_heartbeat_saves_progress_and_the_newest_checkpoint(stage):
@@ -230,7 +234,7 @@ async def test_the_sweep_deletes_the_records_that_kills_left_and_no_others():
 async def test_a_move_leaves_what_remote_workers_run_until_it_has_ended_and_carries_no_records_of_deliveries(stage):
     job = await echo.asubmit("x")
     await stage.dispatcher()
-    player = await stage.player(lease=300)
+    player = await stage.player()
     lease = await player.take_one()
     await begun(stage, job)
     target = MemoryStore()

@@ -13,6 +13,7 @@ from daybreak.core.errors import StoreUnavailable
 from daybreak.core.model import Done, Failed, Failure, State
 from daybreak.sqs import queue_names as names
 from daybreak.sqs import setup
+from daybreak.sqs.deliveries import KIND
 
 
 async def failed_once(stage, failure):
@@ -104,16 +105,26 @@ async def test_state_7_the_worker_crashes(stage):
     await stage.dispatcher()
     dead = await stage.player(lease=1)
     await dead.take_one()
-    heir = await stage.player(lease=1)
+
+    async def is_bound():
+        return await (await stage.store()).records(KIND, job.id)
+
+    await until(is_bound, "the ledger has heard that the job began")
+    heir = await stage.player()
     found = await completes(stage, job, heir)
     assert (found.state, found.attempt, found.lost) == (State.COMPLETED, 2, 1)
 
 
 async def test_state_8_the_database_cannot_be_updated(stage, monkeypatch):
     """The ledger's store is away while an outcome arrives: the message stays, and is applied when the store is back."""
+    await stage.queues.call(
+        "set_queue_attributes",
+        QueueUrl=await stage.queues.url(names.status_queue(stage.address.prefix)),
+        Attributes={"VisibilityTimeout": "1"},
+    )
     job = await add.asubmit(1, 2)
     dispatcher, _ = await stage.dispatcher()
-    player = await stage.player(lease=30)  # its lease outlasts the outage
+    player = await stage.player()  # its lease outlasts the outage
     lease = await player.take_one()
     exchange, failures = dispatcher._source.exchange, []
 
@@ -124,11 +135,6 @@ async def test_state_8_the_database_cannot_be_updated(stage, monkeypatch):
         return await exchange(ended, claim, **options)
 
     monkeypatch.setattr(dispatcher._source, "exchange", away)
-    await stage.queues.call(
-        "set_queue_attributes",
-        QueueUrl=await stage.queues.url(names.status_queue(stage.address.prefix)),
-        Attributes={"VisibilityTimeout": "1"},
-    )
     await player.end(lease, Done(values.encode(3, "result")))
     found = await stage.ended(job)
     assert len(failures) == 1
