@@ -20,6 +20,12 @@ async def states(stage, jobs):
     return [(await stage.job(job)).state for job in jobs]
 
 
+async def lie_in(stage, bucket, n):
+    """Whether so many messages wait in the task queue of this bucket."""
+    name = names.task_queue(stage.address.prefix, bucket)
+    return [one.visible for one in await setup.count(stage.queues) if one.name == name] == [n]
+
+
 async def test_task_queues_stay_shallow(stage):
     jobs = [await add.asubmit(n, 1) for n in range(30)]
     await stage.dispatcher(depth=4)
@@ -28,7 +34,7 @@ async def test_task_queues_stay_shallow(stage):
         return (await states(stage, jobs)).count(State.RUNNING) == 4
 
     await until(are_sent, "four jobs are dispatched")
-    await asyncio.sleep(0.3)
+    await until(lambda: lie_in(stage, "normal", 4), "their messages are sent")
     assert (await states(stage, jobs)).count(State.RUNNING) == 4
     player = await stage.player()
     taken = await player.take(2)
@@ -54,6 +60,7 @@ async def test_a_critical_job_overtakes_what_waits_in_the_task_queues(stage):
         return (await stage.job(urgent)).state is State.RUNNING
 
     await until(is_sent, "the urgent job is dispatched though the queue of the others is full")
+    await until(lambda: lie_in(stage, "critical", 1), "its message is sent")
     player = await stage.player()
     assert (await player.take(1))[0].job == urgent.id
 
