@@ -35,7 +35,11 @@ async def test_a_job_runs_where_only_sqs_is_reachable(stage):
     for n, job in enumerate(jobs):
         assert values.decode((await stage.ended(job)).result) == n + 1
     assert {(await stage.job(job)).attempt for job in jobs} == {1}
-    assert not await (await stage.store()).records(KIND)
+
+    async def are_gone():
+        return not await (await stage.store()).records(KIND)
+
+    await until(are_gone, "the records of deliveries went with their jobs")
 
 
 async def test_an_outcome_before_its_started_is_accepted_and_the_late_started_changes_nothing(stage):
