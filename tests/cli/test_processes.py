@@ -213,9 +213,9 @@ def test_who_said_yes_is_not_asked(place, tmp_path):
     assert (code, "Continue?" in printed) == (0, False)
 
 
-def test_top_shows_what_runs_until_q_is_pressed(place, tmp_path):
+def test_the_plain_view_shows_what_runs_until_q_is_pressed(place, tmp_path):
     job = place.run(progress=0.4, message="half way")
-    code, printed = on_terminal(["top", "--every", "100ms"], tmp_path, keys=b"q", columns=120)
+    code, printed = on_terminal(["top", "--plain", "--every", "100ms"], tmp_path, keys=b"q", columns=120)
     assert code == 0
     assert job in printed
     assert "40 %" in printed
@@ -230,11 +230,11 @@ def test_top_on_a_terminal_that_cannot_be_drawn_on_looks_once(place, tmp_path):
     assert "\x1b" not in printed
 
 
-def test_top_shows_failures_and_the_key_that_ends_it_on_a_small_screen(place, tmp_path):
+def test_the_plain_view_shows_failures_and_the_key_that_ends_it_on_a_small_screen(place, tmp_path):
     for n in range(12):
         place.submit(queue=f"q{n}")
     failed = [place.fail(queue="broken") for _ in range(5)]
-    code, printed = on_terminal(["top", "--every", "100ms"], tmp_path, keys=b"q", columns=100, rows=24)
+    code, printed = on_terminal(["top", "--plain", "--every", "100ms"], tmp_path, keys=b"q", columns=100, rows=24)
     assert code == 0
     assert failed[-1] in printed
     assert " more" in printed
