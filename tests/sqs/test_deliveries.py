@@ -94,7 +94,8 @@ async def test_a_redelivery_after_a_death_is_charged_as_a_new_attempt_with_the_n
     await begun(stage, job)
     heir = await stage.player()
     again = await heir.take_one()  # the redelivered message is returned to the ledger, which sends a new one
-    assert (again.fence, again.attempt) == (lease.fence + 1, lease.attempt + 1)
+    assert again.attempt == lease.attempt + 1
+    assert again.fence > lease.fence  # by more than one, if a slow machine let a message be taken back unread
     await dead.end(lease, Done(values.encode("of the dead", "result")))
     assert "fence" in (await stage.asides())[0].reason
     await heir.end(again, Done(values.encode("of the heir", "result")))
@@ -117,7 +118,7 @@ async def test_a_message_that_was_received_and_never_begun_charges_nothing(stage
     heir = await stage.player()
     again = await heir.take_one()
     assert again.attempt == 1
-    assert again.fence == 2
+    assert again.fence >= 2
     await heir.end(again, Done(values.encode("x", "result")))
     found = await stage.ended(job)
     assert (found.attempt, found.lost) == (1, 0)
