@@ -176,7 +176,7 @@ async def test_a_repeated_outcome_is_set_aside_and_counts_once(stage):
     job = await echo.asubmit("x")
     dispatcher, _ = await stage.dispatcher()
     player = await stage.player()
-    lease = await player.take_one()
+    await player.take_one()
     held = next(iter(player.source._held.values()))
     _, body = await player.source._addressed(held, Done(values.encode("x", "result")))
     await stage.queues.send(names.status_queue(stage.address.prefix), [body])
@@ -185,7 +185,6 @@ async def test_a_repeated_outcome_is_set_aside_and_counts_once(stage):
     assert "came twice" in (await stage.asides())[0].reason
     assert dispatcher.done == 1
     assert (await stage.job(job)).attempt == 1
-    assert lease.fence == 1
 
 
 async def test_a_recoverable_failure_goes_through_the_retry_queue_and_waits_in_the_ledger(stage):
