@@ -51,6 +51,7 @@ def main() -> int:
         sys.exit("espeak-ng makes the recordings: apt-get install espeak-ng")
     if given.keep is not None and given.keep.exists():
         sys.exit(f"{given.keep} exists: name a folder that does not, or delete it")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # end what was started also then
     with contextlib.ExitStack() as around:
         folder = given.keep or Path(around.enter_context(tempfile.TemporaryDirectory(prefix="transcription-")))
         folder.mkdir(parents=True, exist_ok=True)
