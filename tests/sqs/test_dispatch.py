@@ -85,6 +85,25 @@ async def test_what_nobody_takes_goes_back_uncharged_and_its_message_is_not_run(
     assert (await stage.ended(job)).attempt == 1
 
 
+async def test_a_look_for_requests_does_not_lengthen_the_lease_of_a_worker(stage):
+    """Or a worker that dies then would be waited for as long as a message that nobody took."""
+    job = await echo.asubmit("x")
+    dispatcher, _ = await stage.dispatcher()
+    player = await stage.player()
+    forgets, dispatcher._dispatched.remove = dispatcher._dispatched.remove, lambda _: False  # it has not noted it yet
+    await player.take_one()
+
+    async def is_begun():
+        return await (await stage.store()).records("delivery", job.id)
+
+    await until(is_begun, "the ledger has heard that the job began")
+    before = (await stage.job(job)).leased_until
+    assert dispatcher._dispatched.leases()
+    await dispatcher._answer_requests()
+    assert (await stage.job(job)).leased_until - before < timedelta(seconds=60)
+    dispatcher._dispatched.remove = forgets
+
+
 async def test_a_dispatcher_that_stops_hands_back_what_nobody_began(stage):
     job = await echo.asubmit("x")
     dispatcher, running = await stage.dispatcher()

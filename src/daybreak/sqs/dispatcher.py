@@ -31,7 +31,7 @@ from daybreak.sqs.queues import QueueMissing, Received, SqsQueues
 from daybreak.sqs.remote_workers import RemoteWorkers
 from daybreak.sqs.set_aside import set_aside
 from daybreak.sqs.setup import tell_files
-from daybreak.store.protocol import Beat, Filter, Store
+from daybreak.store.protocol import Filter, Store
 from daybreak.system.ports import World
 from daybreak.telemetry.attempt_spans import AttemptSpans
 from daybreak.worker.supervisor.child import Child
@@ -378,16 +378,14 @@ class Dispatcher:
         leases = self._dispatched.leases()
         if not leases:
             return
-        beats = [
-            Beat(seq=lease.seq, fence=lease.fence, job=lease.job, lease_for=2 * self._valid_for) for lease in leases
-        ]
         ended: list[tuple[Lease, Outcome]] = []
-        for lease, reply in zip(leases, await self._source.extend(beats), strict=True):
-            if not reply.held:
+        # Read, not extended: a worker may have begun the job meanwhile, and its heartbeats alone keep the lease then.
+        for lease, job in zip(leases, await self._store.get([lease.job for lease in leases]), strict=True):
+            if job is None or job.state is not State.RUNNING or job.fence != lease.fence:
                 self._dispatched.remove([(lease.job, lease.fence)])
-            elif reply.cancel:
+            elif job.cancelling:
                 ended.append((lease, Cancelled()))
-            elif reply.suspend:
+            elif job.suspending:
                 ended.append((lease, Suspended()))
         await self._end(ended)
 
