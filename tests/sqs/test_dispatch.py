@@ -104,6 +104,27 @@ async def test_a_look_for_requests_does_not_lengthen_the_lease_of_a_worker(stage
     dispatcher._dispatched.remove = forgets
 
 
+async def test_a_dispatcher_that_stops_leaves_what_another_one_heard_had_begun(stage):
+    job = await echo.asubmit("x")
+    dispatcher, _ = await stage.dispatcher()
+    player = await stage.player()
+    forgets, dispatcher._dispatched.remove = dispatcher._dispatched.remove, lambda _: False  # the other one heard it
+    lease = await player.take_one()
+
+    async def is_begun():
+        return await (await stage.store()).records("delivery", job.id)
+
+    await until(is_begun, "the ledger has heard that the job began")
+    assert dispatcher._dispatched.leases()
+    dispatcher._dispatched.remove = forgets
+    await dispatcher._hand_back(dispatcher._dispatched.leases())
+    assert not dispatcher._dispatched.leases()
+    found = await stage.job(job)
+    assert (found.state, found.fence) == (State.RUNNING, lease.fence)
+    await player.end(lease, Done(values.encode("x", "result")))
+    assert (await stage.ended(job)).attempt == 1
+
+
 async def test_a_dispatcher_that_stops_hands_back_what_nobody_began(stage):
     job = await echo.asubmit("x")
     dispatcher, running = await stage.dispatcher()

@@ -342,7 +342,17 @@ class Dispatcher:
                 self._wake.set()
 
     async def _hand_back(self, leases: list[Lease]) -> None:
-        await self._end([(lease, HandedBack(unused=True)) for lease in leases])
+        await self._end([(lease, HandedBack(unused=True)) for lease in await self._not_begun(leases)])
+
+    async def _not_begun(self, leases: list[Lease]) -> list[Lease]:
+        """Those that no worker has begun. Another dispatcher may have received the message that says so."""
+        found: list[Lease] = []
+        for lease in leases:
+            if await self._deliveries.of(lease.job, lease.fence) is None:
+                found.append(lease)
+            else:
+                self._dispatched.remove([(lease.job, lease.fence)])
+        return found
 
     async def _take_back_unclaimed(self) -> None:
         """Hand back what nobody took. Its message may still be taken: then it is too old to be run."""
@@ -387,7 +397,8 @@ class Dispatcher:
                 ended.append((lease, Cancelled()))
             elif job.suspending:
                 ended.append((lease, Suspended()))
-        await self._end(ended)
+        waiting = {lease.job for lease in await self._not_begun([lease for lease, _ in ended])}
+        await self._end([(lease, outcome) for lease, outcome in ended if lease.job in waiting])
 
     async def _sweep(self) -> None:
         """Delete what kills left behind: records of deliveries, control queues of workers that are gone."""
