@@ -37,7 +37,7 @@ SOMETIMES = {
     "suspend refused", "resume done", "resume refused", "retry done", "retry refused", "remove done", "remove refused",
     "rerank done", "rerank refused", "bulk in chunks",
     "purged jobs", "purged keys", "purged events", "purge again", "cursor expired",
-    "put written", "put lost", "put deleted", "paged", "granted",
+    "put written", "put lost", "put deleted", "put inserts", "put lost with its jobs", "paged", "granted",
     "evicted", "waiter evicted", "failed fast", "spared", "shortened",
 }  # fmt: skip
 

@@ -366,7 +366,12 @@ class Put(Struct, frozen=True, kw_only=True):
     it is written unconditionally.
 
     A value of None deletes the record. If `tells` is set, the write also adds an event of this kind to the feed; the
-    event belongs to no job."""
+    event belongs to no job.
+
+    `inserts` are jobs that are submitted if, and only if, the record is written: right after it, in this order and in
+    the same transaction. A full queue does not refuse them. Ids, idempotency keys and unique names apply as to any
+    insert, but there are no verdicts: if the record was written, each of the jobs is new, or an earlier job stands in
+    its place. Who must know which reads the jobs by their ids, or asks `Store.known_keys`."""
 
     kind: str
     name: str
@@ -374,6 +379,7 @@ class Put(Struct, frozen=True, kw_only=True):
     expect: int | None = None
     tells: str = ""
     by: str = ""
+    inserts: tuple[JobSpec, ...] = ()
 
 
 class Record(Struct, frozen=True, kw_only=True):

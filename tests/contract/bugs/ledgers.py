@@ -605,6 +605,29 @@ class NoCompareAndSet(Ledger):
         return super().put(replace(put, expect=None), now)
 
 
+class InsertWithoutItsRecord(Ledger):
+    def put(self, put, now):
+        record = super().put(put, now)
+        if record is None:
+            for spec in put.inserts:
+                self.insert(spec, now, bounded=False)
+        return record
+
+
+class RecordWithoutItsInserts(Ledger):
+    def put(self, put, now):
+        return super().put(replace(put, inserts=()), now)
+
+
+class FullQueueRefusesWhatARecordBrings(Ledger):
+    def put(self, put, now):
+        record = super().put(replace(put, inserts=()), now)
+        if record is not None:
+            for spec in put.inserts:
+                self.insert(spec, now)
+        return record
+
+
 class RevisionsStartAnew(Ledger):
     def put(self, put, now):
         there = self.records.get((put.kind, put.name))

@@ -185,7 +185,7 @@ class DirectoryStore(MemoryStore):
             return await super().adopt(moved, by=by, now=now)
 
     async def put(self, puts: Sequence[Put], *, now: datetime | None = None) -> list[Record | None]:
-        with self._writing(sum(len(put.value or b"") for put in puts)):
+        with self._writing(_size_of_puts(puts)):
             return await super().put(puts, now=now)
 
     # -- reading: another thread may be writing ------------------------------------------------------------------------
@@ -240,5 +240,9 @@ class DirectoryStore(MemoryStore):
 
 
 def _size(exchange: Exchange) -> int:
-    size = sum(len(spec.args) for spec in exchange.insert) + sum(len(put.value or b"") for put in exchange.put)
+    size = sum(len(spec.args) for spec in exchange.insert) + _size_of_puts(exchange.put)
     return size + sum(len(one.result or b"") + len(one.checkpoint or b"") for one in exchange.settle)
+
+
+def _size_of_puts(puts: Sequence[Put]) -> int:
+    return sum(len(put.value or b"") + sum(len(spec.args) for spec in put.inserts) for put in puts)

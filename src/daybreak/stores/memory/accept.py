@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from daybreak.core import events
-from daybreak.core.model import UNFINISHED, WAITING, JobSpec, QueueSettings, Reason, State
+from daybreak.core.model import UNFINISHED, WAITING, JobSpec, Put, QueueSettings, Reason, Record, State
 from daybreak.core.rank import rank_of
 from daybreak.core.units import micros, moment, span
 from daybreak.core.wait_limit import SHORTENED_NOTE, shortened_wait
@@ -17,9 +17,16 @@ _MAY_BE_EARLY = (State.SCHEDULED, State.SUSPENDED)
 
 
 class Accepting(Book):
-    """Insert, pack and adopt."""
+    """Insert, pack and adopt; also the jobs that come with a record."""
 
     __slots__ = ()
+
+    def put(self, put: Put, now: Now) -> Record | None:
+        record = super().put(put, now)
+        if record is not None:
+            for spec in put.inserts:  # a full queue does not refuse them: the record is written
+                self.insert(spec, now, bounded=False)
+        return record
 
     def insert(self, spec: JobSpec, now: Now, *, bounded: bool = True) -> Inserted:
         if known := self.ids.get(spec.id):

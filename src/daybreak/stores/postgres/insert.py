@@ -43,13 +43,21 @@ class New:
     evicted: str
 
 
+def lock_names(ledger: Ledger, specs: Sequence[JobSpec]) -> None:
+    """Lock the keys, then the unique names of these jobs, each in order."""
+    if keys := sorted({spec.key for spec in specs if spec.key is not None}):
+        ledger.rows(ledger.sql.lock_names, (KEY_LOCKS, Texts(keys)))
+    if names := sorted({spec.unique for spec in specs if spec.unique is not None}):
+        ledger.rows(ledger.sql.lock_names, (NAME_LOCKS, Texts(names)))
+
+
 class Inserting:
     """One insert in one transaction. New jobs are collected and written together, and before any other job is read."""
 
     def __init__(self, ledger: Ledger, specs: Sequence[JobSpec], *, bounded: bool = True) -> None:
         self._ledger = ledger
         self._specs = specs
-        self._bounded = bounded  # False: accept jobs even if the queue is full, because they are part of a settlement
+        self._bounded = bounded  # False for the inserts of a settlement or record: a full queue does not refuse them
         self._answers: list[Inserted | None] = []
         self._new: list[New] = []
         self._keys: dict[str, KeyEntry] = {}
@@ -79,11 +87,10 @@ class Inserting:
         self._load_resources()
         ledger.load_settings(queues)
         self._count_limited(queues)
+        lock_names(ledger, specs)
         if keys:
-            ledger.rows(sql.lock_names, (KEY_LOCKS, Texts(keys)))
             self._load_keys(keys)
         if names:
-            ledger.rows(sql.lock_names, (NAME_LOCKS, Texts(names)))
             self._holders.update(ledger.rows(sql.holders_of, (Texts(names),)))
         self._seqs.update(ledger.rows(sql.seqs_of_ids, (Texts([spec.id for spec in specs]),)))
 

@@ -25,6 +25,7 @@ from daybreak.store import protocol
 from daybreak.store.protocol import REQUEST_KIND, asked_worker, work_topic, worker_topic
 from daybreak.stores.postgres import resource_queue
 from daybreak.stores.postgres.arrays import Texts
+from daybreak.stores.postgres.insert import Inserting, lock_names
 from daybreak.stores.postgres.ledger import Ledger
 
 RECORD_LOCKS = 0x444252  # class of advisory locks
@@ -39,14 +40,17 @@ T = TypeVar("T")
 
 
 def is_plain(put: Put) -> bool:
-    """Whether one statement is enough: no expected revision, no settings, no event, nobody to wake."""
+    """Whether one statement is enough: no expected revision, no settings, no event, no jobs, nobody to wake."""
     has_effect = put.kind in SETTINGS_KINDS or put.kind == REQUEST_KIND
-    return not has_effect and put.expect is None and put.value is not None and not put.tells
+    return not has_effect and put.expect is None and put.value is not None and not put.tells and not put.inserts
 
 
 def use_resources(puts: Sequence[Put]) -> bool:
-    """Whether one of them is a setting of a resource."""
-    return any(put.kind in ("resource", "gate", "health") for put in puts)
+    """Whether one of them is a setting of a resource, or brings a job with a holder."""
+    return any(
+        put.kind in ("resource", "gate", "health") or any(spec.holder is not None for spec in put.inserts)
+        for put in puts
+    )
 
 
 def plain_params(put: Put) -> tuple[Any, ...]:
@@ -54,6 +58,8 @@ def plain_params(put: Put) -> tuple[Any, ...]:
 
 
 def put(ledger: Ledger, puts: Sequence[Put]) -> list[Record | None]:
+    if inserts := [spec for put in puts for spec in put.inserts]:
+        lock_names(ledger, inserts)  # before the records, as an exchange that inserts jobs and puts records does
     if puts:
         # A record that does not exist yet has no row to lock.
         ledger.rows(ledger.sql.lock_names, (RECORD_LOCKS, Texts([_lock_name(put) for put in puts])))
@@ -88,6 +94,8 @@ def _put(ledger: Ledger, put: Put) -> Record | None:
             resource_queue.set_health(ledger, put.name, _decoded(put, Health) or NO_HEALTH)
         case protocol.REQUEST_KIND if put.value is not None:
             ledger.wake(worker_topic(asked_worker(put.name)))
+    if put.inserts:
+        Inserting(ledger, put.inserts, bounded=False).insert()
     return Record(kind=put.kind, name=put.name, value=put.value or b"", revision=revision)
 
 

@@ -36,7 +36,7 @@ def seq_of(number: int) -> bytes:
 # -- exchange ----------------------------------------------------------------------------------------------------------
 
 
-SETTLES, FOLLOWUPS, INSERTS, PUTS, CLAIMS = 1, 2, 4, 8, 16
+SETTLES, FOLLOWUPS, INSERTS, PUTS, CLAIMS, PUT_INSERTS = 1, 2, 4, 8, 16, 32
 FAR_FUTURE: Final = 1 << 52  # later than any time
 
 
@@ -51,6 +51,8 @@ def exchange(request: Exchange) -> Args:
         add_specs(args, request.insert)
     if request.put:
         flags |= PUTS
+        if any(put.inserts for put in request.put):
+            flags |= PUT_INSERTS
         add_puts(args, request.put)
     if request.claim is not None:
         flags |= CLAIMS
@@ -171,7 +173,10 @@ def add_puts(args: Args, puts: Sequence[Put]) -> None:
         args += (
             put.kind, put.name, "" if put.expect is None else put.expect,
             b"" if put.value is None else pack_value(put.value), _pack_settings_of(put), _pack_event_of(put),
+            int(bool(put.inserts)),
         )  # fmt: skip
+        if put.inserts:
+            add_specs(args, put.inserts)
 
 
 def _pack_settings_of(put: Put) -> bytes:

@@ -26,7 +26,7 @@ class Inserting:
 
     def __init__(self, ledger: Ledger, *, bounded: bool = True) -> None:
         self._ledger = ledger
-        self._bounded = bounded  # False for the inserts of a settlement: a full queue does not refuse them
+        self._bounded = bounded  # False for the inserts of a settlement or record: a full queue does not refuse them
         self._counted: dict[str, int] = {}  # queue -> its unfinished jobs
         self._accepted: defaultdict[Cell, int] = defaultdict(int)
         self._woken: set[str] = set()

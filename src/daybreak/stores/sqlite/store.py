@@ -299,7 +299,8 @@ def _exchange(ledger: Ledger, exchange: Exchange) -> Exchanged:
 
 
 def _weight(exchange: Exchange) -> int:
-    return len(exchange.settle) + len(exchange.insert) + (exchange.claim.limit if exchange.claim else 0)
+    inserts = len(exchange.insert) + sum(len(put.inserts) for put in exchange.put)
+    return len(exchange.settle) + inserts + (exchange.claim.limit if exchange.claim else 0)
 
 
 def _advance(ledger: Ledger, limit: int) -> Advanced:

@@ -5,24 +5,38 @@ from __future__ import annotations
 import pytest
 
 from daybreak.core.errors import BadInput
-from daybreak.core.model import Done, Put, State
+from daybreak.core.model import Done, JobSpec, Put, State
 from daybreak.policy.settle import settle as settlement_of
-from daybreak.store.protocol import LATEST, Claim, Store
+from daybreak.store.protocol import LATEST, Claim, Store, work_topic
 from daybreak.testing.contract.builders import (
+    MINUTE,
     NOON,
     accept,
+    assert_sound,
+    claim_ids,
     claim_one,
+    configure,
     exchange,
     find_all,
     follow,
+    get_job,
+    needs,
     settle,
     spec,
     state_of,
 )
+from daybreak.testing.contract.wakeups import wakes
 
 
-def note(value: bytes | None, *, expect: int | None = None, name: str = "n", kind: str = "note") -> Put:
-    return Put(kind=kind, name=name, value=value, expect=expect)
+def note(
+    value: bytes | None,
+    *,
+    expect: int | None = None,
+    name: str = "n",
+    kind: str = "note",
+    inserts: tuple[JobSpec, ...] = (),
+) -> Put:
+    return Put(kind=kind, name=name, value=value, expect=expect, inserts=inserts)
 
 
 async def write(store: Store, put: Put) -> int | None:
@@ -113,6 +127,80 @@ class Records:
         await write(store, note(b"1"))
         answer = await exchange(store, put=[note(b"2", expect=0), note(b"3", name="m", expect=0)])
         assert [record is not None for record in answer.put] == [False, True]
+
+    async def test_jobs_that_come_with_a_record_are_inserted_with_it(self, store: Store) -> None:
+        first, second, third = spec(), spec(), spec()
+        [record] = await store.put([note(b"1", expect=0, inserts=(first, second))], now=NOON)
+        assert record is not None
+        answer = await exchange(store, put=[note(b"2", expect=record.revision, inserts=(third,))])
+        assert answer.put != [None]
+        jobs = [first.id, second.id, third.id]
+        assert [await state_of(store, job) for job in jobs] == [State.QUEUED] * 3
+        assert await claim_ids(store, 5) == jobs
+        await assert_sound(store)
+
+    async def test_jobs_that_come_with_a_record_are_not_inserted_without_it(self, store: Store) -> None:
+        await accept(store)
+        lease, jobs = await claim_one(store), [spec() for _ in range(3)]
+        lost = [note(b"1", expect=7, inserts=(job,)) for job in jobs]
+        assert await store.put(lost[:1], now=NOON) == [None]
+        assert (await exchange(store, put=lost[1:2])).put == [None]
+        assert await settle(store, lease, puts=(lost[2],))
+        assert await store.get([job.id for job in jobs]) == [None] * 3
+        assert await read(store) is None
+
+    async def test_of_two_writers_of_a_record_only_the_jobs_of_one_are_inserted(self, store: Store) -> None:
+        jobs = [spec(), spec()]
+        answers = await store.put([note(b"1", expect=0, inserts=(job,)) for job in jobs], now=NOON)
+        assert [answer is not None for answer in answers] == [True, False]
+        assert await find_all(store) == [jobs[0].id]
+
+    async def test_a_settlement_brings_the_jobs_of_its_records(self, store: Store) -> None:
+        await accept(store)
+        lease, child, other = await claim_one(store), spec(), spec()
+        assert await settle(store, lease, inserts=(other,), puts=(note(b"1", expect=0, inserts=(child,)),))
+        assert await claim_ids(store, 5) == [other.id, child.id]
+        await settle(store, lease, puts=(note(b"2", inserts=(spec(),)),))
+        assert len(await find_all(store)) == 3
+
+    async def test_jobs_that_come_with_a_record_go_into_a_full_queue(self, store: Store) -> None:
+        await configure(store, "full", capacity=0)
+        job = spec(queue="full")
+        assert await store.put([note(b"1", inserts=(job,))], now=NOON) != [None]
+        assert await state_of(store, job.id) is State.QUEUED
+
+    async def test_keys_and_names_hold_for_jobs_that_come_with_a_record(self, store: Store) -> None:
+        known, held, waits = spec(key="k"), spec(unique="u"), spec(unique="v")
+        await store.insert([known, held, waits], now=NOON)
+        same, replaces = spec(key="k"), spec(unique="v", on_conflict="replace")
+        brought = (known, same, spec(unique="u"), replaces)
+        assert await write(store, note(b"1", inserts=brought)) is not None
+        assert sorted(await find_all(store)) == sorted([known.id, held.id, waits.id, replaces.id])
+        assert await state_of(store, waits.id) is State.CANCELLED
+        assert await state_of(store, replaces.id) is State.QUEUED
+        await assert_sound(store)
+
+    async def test_a_record_holds_for_the_jobs_that_come_with_it(self, store: Store) -> None:
+        """A queue's new settings are in force, and the event of a record stands before those of its jobs."""
+        before = (await store.events(LATEST)).cursor
+        job = spec(queue="slow", delay=MINUTE)
+        settings = Put(
+            kind="queue", name="slow", value=b'{"capacity":0,"paused":true}', tells="breaker_closed", inserts=(job,)
+        )
+        assert await store.put([settings], now=NOON) != [None]
+        found, _ = await follow(store, before)
+        assert [(event.kind, event.job) for event in found] == [("breaker_closed", ""), ("submitted", job.id)]
+        assert await state_of(store, job.id) is State.SCHEDULED
+
+    async def test_a_holder_may_come_with_a_record(self, store: Store) -> None:
+        lock = spec("lock", queue="lock", holder="ann", resources=needs("door"))
+        assert await store.put([note(b"1", expect=0, inserts=(lock,))], now=NOON) != [None]
+        job = await get_job(store, lock.id)
+        assert (job.state, job.worker) == (State.RUNNING, "ann")
+
+    async def test_jobs_that_come_with_a_record_wake_the_workers_of_their_queue(self, store: Store) -> None:
+        put = note(b"1", expect=0, inserts=(spec(queue="q"),))
+        assert await wakes(store, work_topic("q"), lambda: store.put([put], now=NOON))
 
     async def test_a_queue_put_in_an_exchange_holds_for_its_claim(self, store: Store) -> None:
         await accept(store)

@@ -310,9 +310,12 @@ class Player:
 
     def _puts(self, sketches: Sequence[steps.PutSketch]) -> list[Put]:
         return [
-            Put(kind="note", name=s.name, value=s.value, expect=self._expected(s), tells=s.tells, by="carl")
+            Put(
+                kind="note", name=s.name, value=s.value, expect=self._expected(s), tells=s.tells, by="carl",
+                inserts=tuple(self._specs(s.inserts)),
+            )
             for s in sketches
-        ]
+        ]  # fmt: skip
 
     def _expected(self, sketch: steps.PutSketch) -> int | None:
         revisions = self._revisions.get(sketch.name) or [0]
@@ -410,6 +413,7 @@ class Player:
     def _note_puts(self, puts: Sequence[Put], answers: Sequence[Any]) -> None:
         for put, answer in zip(puts, answers, strict=True):
             self._note("put lost" if answer is None else "put deleted" if put.value is None else "put written")
+            self._note("put lost with its jobs" if answer is None else "put inserts", when=bool(put.inserts))
             if answer is not None:
                 self._revisions.setdefault(put.name, []).append(0 if put.value is None else answer.revision)
 

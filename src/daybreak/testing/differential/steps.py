@@ -48,6 +48,7 @@ class PutSketch:
     value: bytes | None
     expect: str
     tells: str = ""
+    inserts: tuple[Sketch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,7 @@ PUT: Final = st.builds(
     value=one((b"1", b"2", None)),
     expect=one(("any", "absent", "current", "stale")),
     tells=one(("", "", "breaker_opened", "breaker_closed")),
+    inserts=rarely(several(SKETCH, 2, 1)),
 )
 CLAIM: Final = st.builds(
     ClaimSketch,

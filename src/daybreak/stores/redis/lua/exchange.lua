@@ -1,7 +1,7 @@
 -- The transaction that workers use most: settlements, the inserts and puts that come with them, inserts, puts, a claim.
 -- Each part is optional.
 local flags, replaced = number(), arg()
-local SETTLES, FOLLOWUPS, INSERTS, PUTS, CLAIMS = 1, 2, 4, 8, 16
+local SETTLES, FOLLOWUPS, INSERTS, PUTS, CLAIMS, PUT_INSERTS = 1, 2, 4, 8, 16, 32
 local settlements, followups, batch, puts, claim = nil, {}, nil, nil, nil
 local function has_part(part) return band(flags, part) ~= 0 end
 
@@ -9,7 +9,7 @@ if has_part(SETTLES) then
   parts.settle()
   settlements = M.read_settlements()
 end
-if has_part(INSERTS) or has_part(FOLLOWUPS) then parts.insert() end
+if has_part(INSERTS) or has_part(FOLLOWUPS) or has_part(PUT_INSERTS) then parts.insert() end
 if has_part(PUTS) or has_part(FOLLOWUPS) then parts.put() end
 if has_part(FOLLOWUPS) then
   for i = 1, number() do followups[i] = { which = number(), batch = M.read_specs(), puts = M.read_puts() } end
@@ -29,10 +29,10 @@ for i = 1, #followups do
   if accepted[followups[i].which] then M.insert_all(followups[i].batch, false, replaced) end
 end
 for i = 1, #followups do
-  if accepted[followups[i].which] then M.put_all(followups[i].puts) end
+  if accepted[followups[i].which] then M.put_all(followups[i].puts, replaced) end
 end
 local inserted = batch and M.insert_all(batch, true, replaced) or false
-local revisions = puts and M.put_all(puts) or {}
+local revisions = puts and M.put_all(puts, replaced) or {}
 M.flush()
 if next(freed) then M.offer_freed() end
 local claimed = claim and M.claim_all(claim) or false

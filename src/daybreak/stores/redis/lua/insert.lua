@@ -237,7 +237,8 @@ function M.remove_others(id, class, holder, victim, replaced)
   end
 end
 
--- Inserts all jobs. Without `bounded` none is refused for a full queue: jobs that come with a settlement are part of it.
+-- Inserts all jobs. Without `bounded` none is refused for a full queue: jobs that come with a settlement or record are part
+-- of it.
 -- Returns the first new seq, the answers, and the ids of existing and shed jobs. If all jobs are new and of one class, the
 -- answers are only their state.
 function M.insert_all(batch, bounded, replaced)

@@ -1,13 +1,15 @@
 -- Records: settings and other small values, written with an optional check of the revision.
 
 -- kind, name, expected revision (empty: any), value (empty: delete), settings in it for scripts, and the event to publish
--- (empty: none).
+-- (empty: none); then whether jobs come with it, and these.
 function M.read_put()
-  return { kind = arg(), name = arg(), expect = arg(), value = arg(), settings = arg(), event = arg() }
+  local record = { kind = arg(), name = arg(), expect = arg(), value = arg(), settings = arg(), event = arg() }
+  if number() == 1 then record.batch = M.read_specs() end
+  return record
 end
 
 -- Returns the new revision as text; '0' if the expected revision did not match and nothing was written.
-function M.put(record)
+function M.put(record, replaced)
   local name = 'records:' .. record.kind
   if record.expect ~= '' then
     local existing = M.hget(name, record.name)
@@ -37,6 +39,7 @@ function M.put(record)
   elseif record.kind == 'request' and record.value ~= '' then
     M.wake('worker:' .. (record.name:match('^(.*) ') or ''))
   end
+  if record.batch then M.insert_all(record.batch, false, replaced) end
   return text(revision)
 end
 
@@ -46,8 +49,8 @@ function M.read_puts()
   return puts
 end
 
-function M.put_all(puts)
+function M.put_all(puts, replaced)
   local answers = {}
-  for i = 1, #puts do answers[i] = M.put(puts[i]) end
+  for i = 1, #puts do answers[i] = M.put(puts[i], replaced) end
   return answers
 end
