@@ -1,0 +1,124 @@
+"""Settle, extend and take over leases, each only if its fence still matches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from daybreak.core import events
+from daybreak.core.events import Event
+from daybreak.core.model import FINAL, JobSpec, Lease, Put, Settlement, State
+from daybreak.core.units import span
+from daybreak.store.protocol import Beat, Extended, Reap
+from daybreak.stores.kernel import moves
+from daybreak.stores.kernel.port import HeldLease
+from daybreak.stores.kernel.row import STEADY, Row
+from daybreak.stores.kernel.transaction import Transaction
+
+
+class Settling:
+    """One batch of settlements. Their `inserts` and `puts` are collected for the caller to write."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self.inserts: list[JobSpec] = []
+        self.puts: list[Put] = []
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """Whether each was accepted."""
+        rows = self._tx.load([settlement.seq for settlement in settlements])
+        if needy := [row for row in rows.values() if row.needs and row.state is State.RUNNING]:
+            self._tx.gauges.load_needs(needy)
+        return [self._settle(settlement, rows.get(settlement.seq)) for settlement in settlements]
+
+    def _settle(self, settlement: Settlement, row: Row | None) -> bool:
+        tx = self._tx
+        if row is None or row.fence != settlement.fence:
+            return False
+        if row.state is not State.RUNNING:
+            return True  # a repetition: this fence was settled before, and only the reply was lost
+        if settlement.unused:
+            tx.gauges.give_starts(row.needs, row.started)
+        if row.cancelling is not None:
+            # A cancel request is binding: the job neither completes nor runs again.
+            row.attempt = settlement.attempt
+            moves.finish(tx, row, State.CANCELLED, by=row.cancelling)
+            return True
+        if row.suspending and settlement.state in (State.QUEUED, State.SCHEDULED):
+            settlement = msgspec.structs.replace(settlement, state=State.SUSPENDED, delay=None)
+        self._write(row, settlement)
+        self.inserts += settlement.inserts
+        self.puts += settlement.puts
+        return True
+
+    def _write(self, row: Row, settlement: Settlement) -> None:
+        tx = self._tx
+        tx.count_settled(row, settlement)
+        moves.end_lease(tx, row)
+        row.attempt, row.lost, row.timeouts = settlement.attempt, settlement.lost, settlement.timeouts
+        if settlement.checkpoint is not None:
+            row.checkpoint = settlement.checkpoint
+        if settlement.failure is not None:
+            row.failure = settlement.failure
+        row.note = settlement.note
+        if settlement.delay is not None:
+            row.clock, row.due = STEADY, tx.steady + span(settlement.delay)
+        row.state, row.reason = settlement.state, settlement.reason
+        if settlement.state is State.COMPLETED:
+            row.result, row.failure, row.checkpoint = settlement.result, None, None
+        if settlement.state in FINAL:
+            moves.close(tx, row, None if settlement.keep_for is None else span(settlement.keep_for))
+        else:
+            moves.update_rank(tx, row)
+            tx.change(row)
+        tx.record_event(row, events.settled(settlement, row.n + 1, tx.at, row.due_at))
+
+
+def extend(tx: Transaction, beats: Sequence[Beat]) -> list[Extended]:
+    """Extend leases. Reads only the lease, not the job: arguments may be large, and heartbeats are frequent."""
+    leases = tx.read_leases(sorted({beat.seq for beat in beats}))
+    held: dict[int, HeldLease] = {}
+    answers = []
+    for beat in beats:
+        lease = leases.get(beat.seq)
+        if lease is None or lease.fence != beat.fence:
+            answers.append(Extended(held=False))
+            continue
+        held[lease.seq] = lease
+        lease.term = span(beat.lease_for)
+        if beat.alone is not None:
+            lease.alone = beat.alone
+        if beat.begun is not None:
+            lease.ahead = not beat.begun
+        if beat.checkpoint is not None:
+            lease.checkpoint = beat.checkpoint
+        if beat.progress is not None:
+            lease.progress, lease.message = beat.progress, beat.message
+            tx.publish(
+                Event(
+                    n=lease.n, kind="progress", job=lease.job, at=tx.at, by=lease.worker, progress=beat.progress,
+                    note=beat.message,
+                )
+            )  # fmt: skip
+        answers.append(Extended(held=True, cancel=lease.is_cancelled, suspend=lease.is_suspending))
+    if held:
+        tx.write_leases(list(held.values()))
+    return answers
+
+
+def reap(tx: Transaction, request: Reap, asked_at: int) -> list[Lease]:
+    """Take over lapsed leases. `asked_at` is the store's time at which the request was sent, and only a lease that had
+    lapsed by then is taken: whatever delayed the request may have delayed the holders' heartbeats, too."""
+    seqs = tx.lapsed(asked_at, span(request.watched_for), request.limit)
+    return [_take_over(tx, row, request) for row in tx.load(seqs).values()]
+
+
+def _take_over(tx: Transaction, row: Row, request: Reap) -> Lease:
+    row.fence += 1
+    row.worker, row.call, row.reaped = request.worker, None, True
+    row.term = span(request.lease_for)
+    row.until = tx.steady + row.term
+    tx.record(row, "lease_expired", request.worker, fence=row.fence)
+    tx.change(row)
+    return row.as_lease()
