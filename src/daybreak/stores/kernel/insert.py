@@ -22,6 +22,14 @@ def insert(tx: Transaction, specs: Sequence[JobSpec], *, bounded: bool = True) -
     return Inserting(tx, specs, bounded=bounded).insert()
 
 
+def lock_keys_and_names(tx: Transaction, specs: Sequence[JobSpec]) -> None:
+    """Lock the keys, then the unique names of these jobs, each in order."""
+    if keys := sorted({spec.key for spec in specs if spec.key is not None}):
+        tx.lock_names("key", keys)
+    if names := sorted({spec.unique for spec in specs if spec.unique is not None}):
+        tx.lock_names("unique", names)
+
+
 class Inserting:
     """One insert. What exists already is read for all jobs together."""
 
@@ -50,11 +58,10 @@ class Inserting:
         tx.load_settings(queues)
         self._count_limited(queues)
         tx.write()
+        lock_keys_and_names(tx, specs)
         if keys:
-            tx.lock_names("key", keys)
             self._keys = tx.keys_of(keys)
         if names:
-            tx.lock_names("unique", names)
             self._holders = tx.holders_of(names)
         self._seqs = tx.seqs_of([spec.id for spec in specs])
         tx.expect_new(len(specs))

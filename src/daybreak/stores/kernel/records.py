@@ -12,6 +12,7 @@ from daybreak.core.errors import BadInput
 from daybreak.core.model import Gate, Health, Put, QueueSettings, Record, ResourceSettings
 from daybreak.store.protocol import REQUEST_KIND, asked_worker, work_topic, worker_topic
 from daybreak.stores.kernel import resource_queue
+from daybreak.stores.kernel.insert import insert, lock_keys_and_names
 from daybreak.stores.kernel.transaction import Transaction
 
 Settings = QueueSettings | ResourceSettings | Gate | Health
@@ -28,6 +29,9 @@ RESOURCE_KINDS: Final = frozenset({"resource", "gate", "health"})
 
 def put(tx: Transaction, puts: Sequence[Put]) -> list[Record | None]:
     """Write records; None for one that has another revision than expected."""
+    if inserts := [spec for put in puts for spec in put.inserts]:
+        # Before the records, as in an exchange that inserts jobs and writes records: always in the same order.
+        lock_keys_and_names(tx, inserts)
     if puts:
         tx.lock_names("record", [f"{put.kind}:{put.name}" for put in puts])
     return [_put(tx, put) for put in puts]
@@ -41,6 +45,8 @@ def _put(tx: Transaction, put: Put) -> Record | None:
         tx.publish(events.record_event(put, tx.at))
     tx.write_record(put, revision)
     _apply(tx, put)
+    if put.inserts:
+        insert(tx, put.inserts, bounded=False)
     return Record(kind=put.kind, name=put.name, value=put.value or b"", revision=revision)
 
 
