@@ -50,7 +50,7 @@ def held(asked):
     ],
 )
 def test_one_that_woutcome_after_stop_to_end_ends_for_that_reason(asked, outcome, ends):
-    assert outcome_after_stop(held(asked), outcome) == ends
+    assert outcome_after_stop(held(asked), outcome, 100.0) == ends
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from daybreak.client.job_logs import HEAD_BYTES, TAIL_BYTES, log_kind, read_logs
 from daybreak.core.errors import BadInput, StoreUnavailable
 from daybreak.store.protocol import Claim, Exchange
 from daybreak.stores.memory import MemoryStore
+from daybreak.system.ports import Clock, RealWorld
 from daybreak.worker.child.job_output import COLLECT_CHARS, JobOutput, Outputs
 from daybreak.worker.supervisor.job_logs import PART_BYTES, JobLogs
 from daybreak.worker.wire import Frames, Work, to_supervisor
@@ -80,7 +81,7 @@ async def test_output_that_could_not_be_stored_is_stored_later():
             return await store.put(puts, **how)
 
     away = Away()
-    logs = JobLogs(away, lambda: [lease])
+    logs = JobLogs(away, Clock(RealWorld()), lambda: [lease])
     logs.add(lease, b"one\n", 0)
     with pytest.raises(StoreUnavailable):
         await logs.save_before_settling([lease])
@@ -95,7 +96,7 @@ async def test_output_that_could_not_be_stored_is_stored_later():
 async def test_a_job_that_prints_for_ever_keeps_a_bounded_number_of_parts():
     store = MemoryStore()
     lease = await lease_in(store)
-    logs = JobLogs(store, lambda: [lease])
+    logs = JobLogs(store, Clock(RealWorld()), lambda: [lease])
     total = 0
     for n in range(300):
         logs.add(lease, b"%06d\n" % n * 300, 0)

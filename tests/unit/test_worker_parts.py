@@ -19,7 +19,7 @@ from daybreak.core.model import DEFAULT_OPTIONS, Done, HandedBack, JobSpec, Leas
 from daybreak.core.units import micros, span
 from daybreak.stores.memory import MemoryStore
 from daybreak.system.code_digest import source_digest
-from daybreak.system.ports import RealWorld
+from daybreak.system.ports import Clock, RealWorld
 from daybreak.tasks.import_guard import importing
 from daybreak.tasks.registry import Definition, Program
 from daybreak.worker.child.failures import failure_of
@@ -374,7 +374,7 @@ async def test_children_that_cannot_be_started_are_started_again():
     program.add(Definition(print))
     pool = Pool(
         is_async=False, tasks=program.known(), children=1, slots=1, start=start, settings=WorkerSettings(),
-        probation=Probation({}),
+        probation=Probation({}), clock=Clock(RealWorld()),
     )  # fmt: skip
     await pool.children.open(pool)
     async with asyncio.timeout(20):
@@ -391,7 +391,7 @@ async def pool():
     pool = Pool(
         is_async=False, tasks=program.known(), children=1, slots=1,
         start=lambda slots: ChildThread(launch_hello(slots), program),
-        settings=WorkerSettings(), probation=Probation({}),
+        settings=WorkerSettings(), probation=Probation({}), clock=Clock(RealWorld()),
     )  # fmt: skip
     await pool.children.open(pool)
     async with asyncio.timeout(20):

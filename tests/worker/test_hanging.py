@@ -20,6 +20,7 @@ from worker_processes import ask
 from daybreak import Daybreak, JobFailed
 from daybreak.core.model import JobSpec, Lease, Options
 from daybreak.system.platform import ProcessActivity, ProcessScan
+from daybreak.system.ports import Clock, RealWorld
 from daybreak.worker.launcher import ChildProcess
 from daybreak.worker.slot_table import SlotTable
 from daybreak.worker.supervisor import hang_detector
@@ -155,6 +156,7 @@ def test_in_threads_too_only_jobs_that_hang_are_ended(tmp_path):
 
 # -- what counts -------------------------------------------------------------------------------------------------------
 
+CLOCK = Clock(RealWorld())
 BEFORE = {(7, 1): ProcessActivity(5.0, 100), (8, 1): ProcessActivity(1.0, 0)}
 
 
@@ -223,7 +225,7 @@ class Still:
 
 
 def still(jobs=1, hang=60.0):
-    child = Child(Still(jobs), jobs, SimpleNamespace())
+    child = Child(Still(jobs), jobs, SimpleNamespace(), CLOCK)
     noon = datetime(2026, 7, 1, 12, tzinfo=UTC)
     for seq in range(1, jobs + 1):
         spec = JobSpec(id=str(seq), task="t", options=Options(hang=timedelta(seconds=hang)))
@@ -242,7 +244,7 @@ async def seen(found):
 
 
 async def test_children_are_scanned_together_in_a_thread_ten_times_per_hang_period():
-    children, found = [still(), still()], HangDetector(is_async=False, end=lambda *_: None)
+    children, found = [still(), still()], HangDetector(CLOCK, is_async=False, end=lambda *_: None)
     begun = time.monotonic()
     for tenths in range(200):
         found.check(children, begun + tenths / 10)
@@ -255,7 +257,7 @@ async def test_children_are_scanned_together_in_a_thread_ten_times_per_hang_peri
 
 async def test_a_suspension_does_not_count_for_a_job_without_a_sign_of_life_so_far():
     child, ended = still(hang=3.0), []
-    found = HangDetector(is_async=True, end=lambda _, held, __: ended.append(held))
+    found = HangDetector(CLOCK, is_async=True, end=lambda _, held, __: ended.append(held))
     child.handle.answers.set()
     begun = child.running()[1]
     child.extend_deadlines(100.0)
@@ -271,7 +273,7 @@ async def test_a_suspension_does_not_count_for_a_job_without_a_sign_of_life_so_f
 async def test_time_spent_waiting_for_a_core_is_not_silence(share, asked):
     child = still(hang=3.0)
     child.handle.answers.set()
-    found = HangDetector(is_async=False, end=lambda *_: None)
+    found = HangDetector(CLOCK, is_async=False, end=lambda *_: None)
     begun = child.running()[1]
     looks = iter(range(1000))
     child.handle.activity = lambda *_, **__: {(7, 1): ProcessActivity(waited={7: share * next(looks)})}
@@ -347,7 +349,7 @@ def test_no_job_is_excused_beyond_the_time_of_the_scan():
 async def test_jobs_that_hang_are_ended_in_a_task_and_one_signal_serves_all_of_a_child(monkeypatch):
     monkeypatch.setattr(hang_detector, "STACK_TIMEOUT", 0.01)
     child, other, ended = still(jobs=30, hang=0.0), still(hang=0.0), []
-    found = HangDetector(is_async=True, end=lambda _, held, __: ended.append(held))
+    found = HangDetector(CLOCK, is_async=True, end=lambda _, held, __: ended.append(held))
     other.handle.answers.set()
     for _ in range(100):
         found.check([child, other], time.monotonic() + 1)

@@ -6,8 +6,9 @@ import asyncio
 import os
 import random
 import time
+from collections.abc import Callable, Collection
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class World(Protocol):
@@ -51,6 +52,41 @@ class RealWorld:
 
     async def sleep(self, delay: timedelta) -> None:
         await asyncio.sleep(delay.total_seconds())
+
+
+class Clock:
+    """The steady clock of a world in seconds, and waits by it.
+
+    Whoever must also run in virtual time reads no other clock and waits in no other way. The timers are those of the
+    running event loop: a simulation has a loop whose time is that of its world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def now(self) -> float:
+        """Seconds of the steady clock."""
+        return self._world.steady() / 1_000_000
+
+    def wall(self) -> float:
+        """Seconds since 1970. This clock may jump."""
+        return self._world.wall() / 1_000_000
+
+    async def sleep(self, seconds: float) -> None:
+        await self._world.sleep(timedelta(seconds=seconds))
+
+    def timeout(self, seconds: float) -> asyncio.Timeout:
+        """A block that ends with TimeoutError after so many seconds."""
+        return asyncio.timeout(seconds)
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(seconds, call)
+
+    async def wait(
+        self, tasks: Collection[asyncio.Task[Any]], seconds: float, *, return_when: str = asyncio.ALL_COMPLETED
+    ) -> bool:
+        """Wait for these tasks for at most so many seconds. True if some of them have not ended then."""
+        _, pending = await asyncio.wait(tasks, timeout=seconds, return_when=return_when)
+        return bool(pending)
 
 
 class Ids:

@@ -239,7 +239,7 @@ class Inline:
         if ended.failure is not None and ended.failure.kinds[:1] == ("KeyboardInterrupt",):
             await source.exchange([(lease, HandedBack())], None)
             raise KeyboardInterrupt
-        return outcome_after_stop(held, outcome_of(held, ended))
+        return outcome_after_stop(held, outcome_of(held, ended), self.clock.steady() / 1_000_000)
 
     async def _run_async(self, work: Work, ctx: Context, held: HeldLease) -> Ended:
         """Run on the running loop. A sync task blocks it, as it would in the caller's own code."""

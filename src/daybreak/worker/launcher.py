@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import mmap
 import os
@@ -11,14 +12,16 @@ import socket
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol, cast
+from typing import IO, Any, NamedTuple, Protocol, cast
 
 from daybreak.system import platform
 from daybreak.tasks.registry import Program
 from daybreak.worker.child.stacks import stack_by_signal
 from daybreak.worker.slot_table import SlotTable, size_for
-from daybreak.worker.wire import Hello, frame
+from daybreak.worker.wire import Hello, frame, to_supervisor
+from daybreak.worker.wire_reader import WireReader
 
 
 class ChildUsage(NamedTuple):
@@ -32,15 +35,27 @@ class ChildUsage(NamedTuple):
     processes: list[tuple[int, str, int | None]] = []  # noqa: RUF012 - never changed
 
 
+class Connection(Protocol):
+    """The supervisor's end of the connection to a child."""
+
+    def write(self, data: bytes) -> None:
+        """Send frames. Does not block."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class ChildHandle(Protocol):
     """The process or thread of a child.
 
-    `sock` is the supervisor's end of the connection. `listener` is the native id of the thread in which the child reads
-    messages, once it is known."""
+    `listener` is the native id of the thread in which the child reads messages, once it is known."""
 
-    sock: socket.socket
     slot_table: SlotTable
     listener: int | None
+
+    async def connect(self, on_message: Callable[[Any], None], on_disconnect: Callable[[], None]) -> Connection:
+        """Read the messages of the child on the running loop. `on_disconnect` is called once, after the last one."""
+        ...
 
     @property
     def pid(self) -> int | None:
@@ -83,6 +98,16 @@ class ChildHandle(Protocol):
         ...
 
 
+async def _connect(
+    sock: socket.socket, on_message: Callable[[Any], None], on_disconnect: Callable[[], None]
+) -> Connection:
+    sock.setblocking(False)
+    transport, _ = await asyncio.get_running_loop().create_connection(
+        lambda: WireReader(to_supervisor, on_message, on_disconnect), sock=sock
+    )
+    return transport
+
+
 def _memory_file() -> IO[bytes]:
     """A file for shared memory. Where a child can inherit it, it has no name, so a killed worker leaves no file."""
     if sys.platform == "win32":
@@ -112,6 +137,9 @@ class ChildProcess:
                 self._stack.close()
             raise
         self.sock.sendall(frame(hello))  # does not block: Hello fits into the socket's buffer
+
+    async def connect(self, on_message: Callable[[Any], None], on_disconnect: Callable[[], None]) -> Connection:
+        return await _connect(self.sock, on_message, on_disconnect)
 
     @property
     def pid(self) -> int | None:
@@ -196,6 +224,9 @@ class ChildThread:
         with contextlib.suppress(OSError):
             serve(self._theirs, self.slot_table, program, hello, lambda: None)
 
+    async def connect(self, on_message: Callable[[Any], None], on_disconnect: Callable[[], None]) -> Connection:
+        return await _connect(self.sock, on_message, on_disconnect)
+
     @property
     def pid(self) -> int | None:
         return None
@@ -241,3 +272,13 @@ class ChildThread:
 
     def clean_up(self) -> None:
         self._thread.join(1)
+
+
+Launch = Callable[[Hello, Program, str | None], ChildHandle]
+
+
+def launch(hello: Hello, program: Program, isolation: str | None) -> ChildHandle:
+    """Start a child: a thread with `isolation` "thread", a process otherwise."""
+    if isolation == "thread":
+        return ChildThread(hello, program)
+    return ChildProcess(hello)

@@ -25,11 +25,11 @@ class SlotTable:
 
     # -- in the child --------------------------------------------------------------------------------------------------
 
-    def begin(self, seq: int) -> int:
-        """Record that a job starts, and return the slot it takes."""
+    def begin(self, seq: int, at: int | None = None) -> int:
+        """Record that a job starts, now or `at` these microseconds, and return the slot it takes."""
         slot = self._free.pop()
         # Write the time first: a reader that saw the new job with the old time would think it has run for too long.
-        self._words[2 * slot + 1] = time.monotonic_ns() // 1000
+        self._words[2 * slot + 1] = time.monotonic_ns() // 1000 if at is None else at
         self._words[2 * slot] = seq
         return slot
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
+from daybreak.system.ports import Clock
 from daybreak.worker.supervisor.batch_size import BatchSize
 from daybreak.worker.supervisor.child import MIN_AHEAD, Child
 from daybreak.worker.supervisor.children import Children
@@ -18,12 +18,13 @@ PREFETCH_MARGIN: Final = 0.005  # seconds added to the time that an exchange tak
 class Capacity:
     """Measures how long exchanges and jobs take, and derives from that how much to claim."""
 
-    def __init__(self, children: Children, quarantine: Quarantine, prefetched: PrefetchedLeases) -> None:
+    def __init__(self, children: Children, quarantine: Quarantine, prefetched: PrefetchedLeases, clock: Clock) -> None:
         self.batch_size = BatchSize()
         self.forecast = DurationForecast()
         self._children = children
         self._quarantine = quarantine
         self._prefetched = prefetched
+        self._clock = clock
 
     def room(self, *, announced: bool) -> int:
         """How many leases can be used now, or in the time that an exchange takes. May be negative.
@@ -76,4 +77,4 @@ class Capacity:
         if not self.forecast or not child.held or len(child.held) > child.slots or child.reserved:
             return []
         tasks = {seq: held.lease.spec.task for seq, held in child.held.items()}
-        return self.forecast.ends_in(child.running(), tasks, time.monotonic())
+        return self.forecast.ends_in(child.running(), tasks, self._clock.now())

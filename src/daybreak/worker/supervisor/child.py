@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -13,7 +12,8 @@ from typing import Any, Final, Protocol
 from msgspec import Struct
 
 from daybreak.core.model import Lease, Outcome
-from daybreak.worker.launcher import ChildHandle
+from daybreak.system.ports import Clock
+from daybreak.worker.launcher import ChildHandle, Connection
 from daybreak.worker.wire import (
     CheckpointSaved,
     Ended,
@@ -37,15 +37,14 @@ from daybreak.worker.wire import (
     StopReason,
     Work,
     frame,
-    to_supervisor,
 )
-from daybreak.worker.wire_reader import WireReader
 
 _job_log = logging.getLogger("daybreak.job")
 
 MIN_AHEAD: Final = 0.015  # seconds of measured work that a child may hold beyond its running jobs, at least
 RATE_WINDOW: Final = 0.002  # seconds of work after which the rate of a child is updated
 MAX_JOBS_AHEAD: Final = 256
+EXIT_POLL_INTERVAL: Final = 0.01  # seconds between two checks whether a child has ended
 # Seconds; a child with one slot gets no more than needed of shorter jobs, so that an urgent job does not wait for them.
 VERY_SHORT_JOB: Final = 0.0005
 # Seconds; shorter jobs compute rather than wait, so running many of them at once gains nothing.
@@ -107,6 +106,7 @@ class Child:
     handle: ChildHandle
     slots: int
     listener: ChildListener
+    clock: Clock
     solo: bool = False
     reserved: bool = False
     held: dict[int, HeldLease] = field(default_factory=dict)
@@ -123,16 +123,15 @@ class Child:
     _busy_for: float = 0.0
     _rate: float = 0.0
     _mean: float = 1.0
-    reported_at: float = field(default_factory=time.monotonic)
+    reported_at: float = 0.0
     logged_at: float = 0.0
-    _transport: asyncio.Transport | None = None
+    _connection: Connection | None = None
+
+    def __post_init__(self) -> None:
+        self.reported_at = self.clock.now()
 
     async def connect(self) -> None:
-        self.handle.sock.setblocking(False)
-        transport, _ = await asyncio.get_running_loop().create_connection(
-            lambda: WireReader(to_supervisor, self.on_message, self.on_disconnect), sock=self.handle.sock
-        )
-        self._transport = transport
+        self._connection = await self.handle.connect(self.on_message, self.on_disconnect)
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
@@ -189,7 +188,7 @@ class Child:
     def give(self, leases: Iterable[Lease], *, alone: bool = False) -> None:
         """Send the jobs of these leases to the child."""
         if not self.held:
-            self.reported_at = time.monotonic()
+            self.reported_at = self.clock.now()
         limit_of, trace_of, batch = self.listener.limit_of, self.listener.trace_of, []
         for lease in leases:
             self.held[lease.seq] = HeldLease(lease, limit_of(lease), alone=alone)
@@ -215,13 +214,13 @@ class Child:
 
     def send_exit(self) -> None:
         self.leaving = True
-        self.exit_sent_at = self.exit_sent_at or time.monotonic()
+        self.exit_sent_at = self.exit_sent_at or self.clock.now()
         self._send(Exit())
 
     def _send(self, message: Any) -> None:
         # Do not write to a dead child: the error would close the socket before its last messages are read.
-        if self._transport is not None and not self.gone and self.ended_at is None:
-            self._transport.write(frame(message))
+        if self._connection is not None and not self.gone and self.ended_at is None:
+            self._connection.write(frame(message))
 
     def kill(self) -> bool:
         """End the child now. False if that is not possible, because it is a thread."""
@@ -236,26 +235,26 @@ class Child:
             case Progress(seq, fence):
                 held = self._find(seq, fence)
                 if held is not None:
-                    held.alive_at = time.monotonic()
+                    held.alive_at = self.clock.now()
                     self.listener.on_progress(held.lease, message)
             case Output(seq, fence):
                 held = self._find(seq, fence)
                 if held is not None:
-                    held.alive_at = time.monotonic()
+                    held.alive_at = self.clock.now()
                     self.listener.on_output(held.lease, message)
             case SaveCheckpoint(seq, fence):
                 held = self._find(seq, fence)
                 if held is None:
                     self.confirm_checkpoint(message, held=False)
                 else:
-                    held.alive_at = time.monotonic()
+                    held.alive_at = self.clock.now()
                     self.listener.on_checkpoint(self, held.lease, message)
             case MoveFile(seq, fence):
                 held = self._find(seq, fence)
                 if held is None:
                     self._send(FileMoved(seq, message.token, "the lease of this job was lost"))
                 else:
-                    held.alive_at = time.monotonic()
+                    held.alive_at = self.clock.now()
                     self.listener.on_move_file(self, held, message)
             case Returned(jobs):
                 returned = [held for seq, fence in jobs if (held := self._find(seq, fence)) is not None]
@@ -266,7 +265,7 @@ class Child:
                 self.ready = self.was_ready = True
                 self.listener.on_ready(self, frozenset(tasks))
             case LogLine(level, line):
-                self.logged_at = time.monotonic()
+                self.logged_at = self.clock.now()
                 _job_log.log(level, "%s", line)
             case Stack(seq, fence, text):
                 held = self._find(seq, fence)
@@ -292,7 +291,7 @@ class Child:
                 del self.held[end.seq]
                 known.append((held, end))
         self.jobs_done += len(ended)
-        now = time.monotonic()
+        now = self.clock.now()
         self._measure(ended, max(now - self.reported_at, 0.0))
         self.reported_at = now
         self.listener.on_ended(self, known)
@@ -317,8 +316,8 @@ class Child:
     def on_disconnect(self) -> None:
         if not self.gone:
             self.gone = True
-            if self._transport is not None:
-                self._transport.close()
+            if self._connection is not None:
+                self._connection.close()
             self.listener.on_disconnected(self)
 
     # -- running jobs --------------------------------------------------------------------------------------------------
@@ -364,13 +363,13 @@ def work_of(lease: Lease, trace: str | None = None) -> Work:
     )
 
 
-async def wait_for_end(handle: ChildHandle, exit_timeout: float) -> str:
+async def wait_for_end(handle: ChildHandle, clock: Clock, exit_timeout: float) -> str:
     """Wait for the end of a child that has disconnected, and describe it.
 
     A child that was told to exit gets `exit_timeout` seconds for its exit handlers; with 0 it is killed at once."""
-    deadline = time.monotonic() + exit_timeout
-    while handle.exit_description() is None and time.monotonic() < deadline:  # noqa: ASYNC110 - there is no event
-        await asyncio.sleep(0.01)
+    deadline = clock.now() + exit_timeout
+    while handle.exit_description() is None and clock.now() < deadline:
+        await clock.sleep(EXIT_POLL_INTERVAL)
     if handle.exit_description() is None or not exit_timeout:
         handle.end()
     with contextlib.suppress(Exception):

@@ -15,8 +15,9 @@ from msgspec import Struct
 
 from daybreak import values
 from daybreak.files import Blobs
+from daybreak.system.ports import Clock
 from daybreak.tasks.registry import Program
-from daybreak.worker.launcher import ChildHandle, ChildProcess, ChildThread
+from daybreak.worker.launcher import ChildHandle, Launch, launch
 from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.supervisor.pool import Pool
 from daybreak.worker.supervisor.quarantine import Probation
@@ -24,7 +25,8 @@ from daybreak.worker.wire import Hello
 
 
 class ChildPlan(Struct, frozen=True, kw_only=True):
-    """`target` and `imports` tell a child process where the user's code is; a child thread has the code already."""
+    """`target` and `imports` tell a child process where the user's code is; a child thread has the code already.
+    `launch` starts one child."""
 
     program: Program
     settings: WorkerSettings
@@ -32,8 +34,9 @@ class ChildPlan(Struct, frozen=True, kw_only=True):
     imports: list[str] = []
     url: str = ""
     blobs: Blobs | None = None  # where contents are kept; None if in the store
+    launch: Launch = launch
 
-    def pools(self, shared: dict[str, Any]) -> list[Pool]:
+    def pools(self, shared: dict[str, Any], clock: Clock) -> list[Pool]:
         """One pool for sync tasks and one for async tasks, as far as there are any. `shared` is what the lifespan
         returned."""
         probation_ends_at: dict[int, float] = {}
@@ -46,6 +49,7 @@ class ChildPlan(Struct, frozen=True, kw_only=True):
                 start=self._starter(is_async, shared),
                 settings=self.settings,
                 probation=Probation(probation_ends_at),
+                clock=clock,
             )
             for is_async in (False, True)
             if (tasks := self.program.known(is_async=is_async))
@@ -68,8 +72,6 @@ class ChildPlan(Struct, frozen=True, kw_only=True):
                 scratch=str(Path(tempfile.gettempdir()) / f"daybreak-{secrets.token_hex(8)}"),
                 files="" if self.blobs is None else self.blobs.location,
             )
-            if self.settings.isolation == "thread":
-                return ChildThread(hello, self.program)
-            return ChildProcess(hello)
+            return self.launch(hello, self.program, self.settings.isolation)
 
         return start

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
 from daybreak.core.errors import DaybreakError
 from daybreak.core.units import counted
+from daybreak.system.ports import Clock
 from daybreak.worker.launcher import ChildHandle
 from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.supervisor.child import Child, ChildListener, wait_for_end
@@ -20,6 +20,7 @@ _log = logging.getLogger("daybreak.worker")
 MIN_START_PAUSE, MAX_START_PAUSE = 0.1, 5.0  # seconds before the next start after a child that died at once
 SOLO_IDLE_TIMEOUT: Final = 10.0  # seconds that an idle solo child waits for the next job
 CLOSE_TIMEOUT: Final = 3.0
+BACKGROUND_TIMEOUT: Final = 5.0  # seconds for the removal of children that have ended
 # Seconds to read the last messages of a child that has died. The end of the stream normally comes at once; it does not
 # come if another process holds the socket open.
 LAST_MESSAGES_TIMEOUT: Final = 1.0
@@ -39,7 +40,14 @@ class Children:
     that the next such job need not wait for a new one."""
 
     def __init__(
-        self, *, kind: str, wanted: int, slots: int, start: Callable[[int], ChildHandle], settings: WorkerSettings
+        self,
+        *,
+        kind: str,
+        wanted: int,
+        slots: int,
+        start: Callable[[int], ChildHandle],
+        settings: WorkerSettings,
+        clock: Clock,
     ) -> None:
         self.kind = kind
         self.slots = slots
@@ -48,6 +56,7 @@ class Children:
         self._wanted = wanted
         self._start = start
         self._settings = settings
+        self._clock = clock
         self._all: list[Child] = []
         self._abandoned: list[Child] = []
         self._dying: list[Child] = []
@@ -86,7 +95,7 @@ class Children:
         slots = 1 if solo else self.slots
         self._solos_starting -= solo
         try:
-            child = Child(self._start(slots), slots, self._listener, solo=solo)
+            child = Child(self._start(slots), slots, self._listener, self._clock, solo=solo)
         except OSError as error:
             _log.error("cannot start a child for %s tasks: %s", self.kind, error)
             self._delay_next_start()
@@ -99,7 +108,7 @@ class Children:
         while (
             len(self.solos) + self._solos_starting < wanted
             and not self.closing
-            and time.monotonic() >= self._next_start
+            and self._clock.now() >= self._next_start
         ):  # fmt: skip
             self._solos_starting += 1
             self._run_in_background(self._add(solo=True))
@@ -111,7 +120,7 @@ class Children:
                 raise ChildImportFailed(self.setup_error)
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(0.5):
+                async with self._clock.timeout(0.5):
                     await self._changed.wait()
             await self._refill()  # a child may have failed to start
 
@@ -127,7 +136,7 @@ class Children:
         self._changed.set()
 
     def _delay_next_start(self) -> None:
-        self._next_start = time.monotonic() + self._start_pause
+        self._next_start = self._clock.now() + self._start_pause
         self._start_pause = min(self._start_pause * 2, MAX_START_PAUSE)
 
     # -- supervision ---------------------------------------------------------------------------------------------------
@@ -158,7 +167,7 @@ class Children:
         # slots, so it is replaced at once, but only MAX_ABANDONED times.
         if self.kind == "sync" or len(self._abandoned) >= MAX_ABANDONED:
             present += len(self._abandoned)
-        if present < self._wanted and time.monotonic() >= self._next_start and not self.closing:
+        if present < self._wanted and self._clock.now() >= self._next_start and not self.closing:
             await self._add()
 
     def _uses_too_much_memory(self, child: Child) -> bool:
@@ -201,7 +210,7 @@ class Children:
 
     async def _remove(self, child: Child, on_removed: Callable[[str], None]) -> None:
         was_told_to_leave = child.leaving and child.blamed is None
-        end = await wait_for_end(child.handle, EXIT_HANDLERS_TIMEOUT if was_told_to_leave else 0.0)
+        end = await wait_for_end(child.handle, self._clock, EXIT_HANDLERS_TIMEOUT if was_told_to_leave else 0.0)
         is_expected = self.closing or child.blamed is not None or (child.leaving and not child.held)
         if not is_expected:
             held = f"; it held {counted(len(child.held), 'job')}" if child.held else ""
@@ -228,11 +237,11 @@ class Children:
                 child.send_exit()
             else:
                 child.kill()
-        deadline = time.monotonic() + CLOSE_TIMEOUT
-        while self._all and time.monotonic() < deadline:
+        deadline = self._clock.now() + CLOSE_TIMEOUT
+        while self._all and self._clock.now() < deadline:
             self._changed.clear()
             try:
-                async with asyncio.timeout(0.1):
+                async with self._clock.timeout(0.1):
                     await self._changed.wait()
             except TimeoutError:
                 for child in self:
@@ -242,4 +251,4 @@ class Children:
             child.kill()
             child.on_disconnect()
         if self._background:
-            await asyncio.wait(self._background, timeout=5)
+            await self._clock.wait(self._background, BACKGROUND_TIMEOUT)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
 from daybreak.core.model import Lease, Outcome
 from daybreak.store.protocol import Watch
-from daybreak.system.ports import World
+from daybreak.system.ports import Clock, World
 from daybreak.worker.supervisor.exchange_retry import ExchangeRetry
 from daybreak.worker.supervisor.lease_source import ClaimRequest, ExchangeResult, Source
 from daybreak.worker.supervisor.orphaned_leases import OrphanedLeases
@@ -44,6 +43,7 @@ class ClaimLoop:
         self.pool = pool
         self.leaving = False
         self._source = source
+        self._clock = Clock(world)
         self._exchange_retry = ExchangeRetry(source, world, lease_for=lease_for)
         self._stopping = stopping
         self._on_exchanged = on_exchanged
@@ -108,7 +108,7 @@ class ClaimLoop:
         if pool.may_find_work and not self._stopping.is_set():
             wait = pool.capacity.next_claim_in()
             if wait is not None:
-                timer = asyncio.get_running_loop().call_later(wait, pool.changed.set)
+                timer = self._clock.call_later(wait, pool.changed.set)
         try:
             await pool.changed.wait()
         finally:
@@ -136,7 +136,7 @@ class ClaimLoop:
     def _may_claim_urgent(self) -> bool:
         return (
             self._urgent_claim is None
-            and time.monotonic() >= self._no_urgent_claim_before
+            and self._clock.now() >= self._no_urgent_claim_before
             and not (self._stopping.is_set() or self._exchange_retry.is_retrying)
         )
 
@@ -161,7 +161,7 @@ class ClaimLoop:
             if pool.are_urgent(result.leases):
                 pool.capacity.batch_size.expect_urgent()
             else:
-                self._no_urgent_claim_before = time.monotonic() + URGENT_CLAIM_PAUSE
+                self._no_urgent_claim_before = self._clock.now() + URGENT_CLAIM_PAUSE
             self._accept(result)
         finally:
             self._urgent_claim = None
@@ -180,7 +180,7 @@ class ClaimLoop:
         # Clear these before the request: an announcement that arrives while it is under way is not answered by it.
         pool.may_find_work = pool.announced = False
         self._is_exchanging, self._is_claiming = True, room > 0
-        asked_at = time.monotonic()
+        asked_at = self._clock.now()
         try:
             result = await self._exchange(ended, self._claim_request(room) if room > 0 else None)
         except BaseException:
@@ -189,7 +189,7 @@ class ClaimLoop:
         finally:
             self._is_exchanging = self._is_claiming = False
             pool.reporting = []
-        pool.capacity.record_exchange(len(ended) + len(result.leases), time.monotonic() - asked_at)
+        pool.capacity.record_exchange(len(ended) + len(result.leases), self._clock.now() - asked_at)
         self._accept(result)
         self._schedule_next_claim(result, room)
 
@@ -212,7 +212,7 @@ class ClaimLoop:
             self.pool.may_find_work = True
         elif result.next_in is not None:
             wait = max(result.next_in.total_seconds(), 0.001)
-            self._next_claim = asyncio.get_running_loop().call_later(wait, self.pool.look_for_work)
+            self._next_claim = self._clock.call_later(wait, self.pool.look_for_work)
 
 
 async def _let_children_report() -> None:

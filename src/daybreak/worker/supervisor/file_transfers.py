@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from typing import Final
 
 from daybreak.core.errors import BadFile, DaybreakError, StoreCorrupt, StoreUnavailable
 from daybreak.system import patience
+from daybreak.system.ports import Clock
 from daybreak.worker.supervisor.child import Child, HeldLease
 from daybreak.worker.supervisor.worker_source import ContentCopies
 from daybreak.worker.wire import FileMoved, MoveFile
@@ -17,13 +17,15 @@ from daybreak.worker.wire import FileMoved, MoveFile
 _log = logging.getLogger("daybreak.worker")
 
 SIGN_OF_LIFE: Final = 0.5  # seconds; a job that waits for a long copy does not hang
+RETRY_INTERVAL: Final = 1.0  # seconds between two tries while the store is away
 
 
 class FileTransfers:
     """The copies of one worker. The same content is copied once, however many jobs wait for it."""
 
-    def __init__(self, contents: ContentCopies) -> None:
+    def __init__(self, contents: ContentCopies, clock: Clock) -> None:
         self._contents = contents
+        self._clock = clock
         self._running: dict[tuple[str, bool], asyncio.Task[None]] = {}
         self._waiting: set[asyncio.Task[None]] = set()
 
@@ -40,8 +42,8 @@ class FileTransfers:
             copy = self._running[key] = asyncio.create_task(self._copy(*key))
             copy.add_done_callback(lambda _: self._running.pop(key, None))
         while not copy.done():
-            held.alive_at = time.monotonic()
-            await asyncio.wait([copy], timeout=SIGN_OF_LIFE)
+            held.alive_at = self._clock.now()
+            await self._clock.wait([copy], SIGN_OF_LIFE)
         error = copy.exception()
         if error is not None and not isinstance(error, DaybreakError):
             _log.error("could not copy the content sha256:%s", request.digest, exc_info=error)
@@ -54,4 +56,4 @@ class FileTransfers:
         while True:
             with contextlib.suppress(StoreUnavailable):  # the claim loop logs that the store is away
                 return await (self._contents.upload(digest) if up else self._contents.download(digest))
-            await asyncio.sleep(1)
+            await self._clock.sleep(RETRY_INTERVAL)

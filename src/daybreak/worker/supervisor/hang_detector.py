@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from daybreak.system import platform
 from daybreak.system.platform import Activities, ProcessScan
+from daybreak.system.ports import Clock
 from daybreak.worker.supervisor.child import Child, HeldLease
 
 _log = logging.getLogger("daybreak.worker")
@@ -31,6 +31,7 @@ SCANS_PER_PERIOD: Final = 10  # scans in the time for which a job may be silent
 MIN_SCAN_INTERVAL, MAX_SCAN_INTERVAL = 0.5, 10.0  # seconds
 MIN_CPU: Final = 0.05  # seconds of CPU time since the last sign of life that count as one
 STACK_TIMEOUT: Final = 1.0  # seconds for a child to answer with the stack of a job
+STACK_POLL_INTERVAL: Final = 0.02  # seconds between two checks whether it has answered
 
 
 class _WatchedJob(NamedTuple):
@@ -50,13 +51,14 @@ class _WatchedJob(NamedTuple):
 class HangDetector:
     """Watches the children of one pool. `end` is called for each job that hangs, after its stack was logged."""
 
-    def __init__(self, *, is_async: bool, end: Callable[[Child, HeldLease, float], None]) -> None:
+    def __init__(self, clock: Clock, *, is_async: bool, end: Callable[[Child, HeldLease, float], None]) -> None:
+        self._clock = clock
         self._end = end
         self._is_async = is_async
         self._sees_activity = platform.SEES_ACTIVITY and not is_async
         self._at_last_sign: WeakKeyDictionary[Child, Activities] = WeakKeyDictionary()
         self._at_last_scan: WeakKeyDictionary[Child, Activities] = WeakKeyDictionary()
-        self._scan: Future[tuple[float, dict[Child, Activities | None]]] | None = None
+        self._scan: asyncio.Future[tuple[float, dict[Child, Activities | None]]] | None = None
         self._scanned_at = 0.0
         # The name marks the thread as Daybreak's own: where jobs run in threads of this process, the activity of
         # threads with other names counts as that of jobs.
@@ -101,7 +103,7 @@ class HangDetector:
             (child, self._at_last_sign.get(child, {}), any(job.silent_for(now) > job.max_silence / 2 for job in jobs))
             for child, jobs in watched.items()
         ]
-        self._scan = self._executor.submit(_scan, requests)
+        self._scan = asyncio.get_running_loop().run_in_executor(self._executor, _scan, requests, self._clock)
 
     def _is_sign_of_life(self, child: Child, found: Activities) -> bool:
         before = self._at_last_sign.get(child)
@@ -126,13 +128,13 @@ class HangDetector:
         for job in hung:
             job.held.stack = ""
             child.request_stack(job.held.lease)
-        deadline = time.monotonic() + STACK_TIMEOUT
-        while not all(job.held.stack for job in hung) and time.monotonic() < deadline:  # noqa: ASYNC110 - a short while
-            await asyncio.sleep(0.02)
+        deadline = self._clock.now() + STACK_TIMEOUT
+        while not all(job.held.stack for job in hung) and self._clock.now() < deadline:
+            await self._clock.sleep(STACK_POLL_INTERVAL)
         stack_by_signal = ""
         if not all(job.held.stack for job in hung):
             stack_by_signal = await asyncio.to_thread(child.handle.stack)
-        now = time.monotonic()
+        now = self._clock.now()
         for job in hung:
             if child.held.get(job.held.lease.seq) is job.held and job.hangs(now):
                 self._log_hang(job, stack_by_signal, now)
@@ -173,9 +175,9 @@ def _excuse(jobs: list[_WatchedJob], wait: float, at: float) -> None:
         job.held.alive_at = max(alive_at, min(alive_at + wait, at))
 
 
-def _scan(requests: list[tuple[Child, Activities, bool]]) -> tuple[float, dict[Child, Activities | None]]:
+def _scan(requests: list[tuple[Child, Activities, bool]], clock: Clock) -> tuple[float, dict[Child, Activities | None]]:
     """Runs in a thread. The time of the scan, and the activity of each child so far; None if it could not be read."""
-    at, scan = time.monotonic(), ProcessScan()
+    at, scan = clock.now(), ProcessScan()
     activity: dict[Child, Activities | None] = {}
     for child, known, thorough in requests:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, NamedTuple
@@ -13,7 +12,7 @@ from daybreak.core.errors import StoreError
 from daybreak.core.model import Lease
 from daybreak.store.protocol import Beat, Extended
 from daybreak.system import patience
-from daybreak.system.ports import World
+from daybreak.system.ports import Clock, World
 from daybreak.worker.supervisor.exchange_retry import STORE_LOG
 from daybreak.worker.supervisor.lease_source import Source
 
@@ -53,6 +52,7 @@ class Heartbeats:
     ) -> None:
         self._source = source
         self._world = world
+        self._clock = Clock(world)
         self._lease_for = lease_for
         self._interval = lease_for.total_seconds() / 3
         self._leases = leases
@@ -114,7 +114,7 @@ class Heartbeats:
     async def _wait_until_due(self) -> None:
         """Wait until something must be sent: checkpoints, marks and requests at once, progress soon, leases in time."""
         while not (self._is_for_all or self._checkpoints or self._marks):
-            now = time.monotonic()
+            now = self._clock.now()
             self._sent_at = {lease.seq: self._sent_at.get(lease.seq, now) for lease in self._leases()}
             due = now + self._interval / (4 if self._sent_at else 2)
             if self._progress and self._progress_at + PROGRESS_INTERVAL <= now:
@@ -125,13 +125,13 @@ class Heartbeats:
                 return
             self._wake.clear()
             try:
-                async with asyncio.timeout(max(due - now, 0.001)):
+                async with self._clock.timeout(max(due - now, 0.001)):
                     await self._wake.wait()
             except TimeoutError:
                 continue
 
     async def _send(self, leases: dict[int, Lease]) -> None:
-        now = time.monotonic()
+        now = self._clock.now()
         self._sent_at = {seq: self._sent_at.get(seq, now) for seq in leases}
         is_for_all, self._is_for_all = self._is_for_all, False
         progress, self._progress = self._progress, {}

@@ -19,6 +19,7 @@ from daybreak.client.job_logs import (
 from daybreak.core.errors import StoreError
 from daybreak.core.model import Lease, Put
 from daybreak.store.protocol import Store
+from daybreak.system.ports import Clock
 
 _log = logging.getLogger("daybreak.worker")
 
@@ -93,8 +94,9 @@ class RunLog:
 class JobLogs:
     """The output of all jobs of a worker. `leases` returns those that are not settled."""
 
-    def __init__(self, store: Store, leases: Callable[[], Iterable[Lease]]) -> None:
+    def __init__(self, store: Store, clock: Clock, leases: Callable[[], Iterable[Lease]]) -> None:
         self._store = store
+        self._clock = clock
         self._leases = leases
         self._runs: dict[tuple[int, int], RunLog] = {}
         self._saving = asyncio.Lock()  # writes must not overtake one another
@@ -126,7 +128,7 @@ class JobLogs:
                 self._has_output.set()
                 _log.info("could not save the logs of jobs: %s", error)
             self._forget_settled()
-            await asyncio.sleep(SAVE_INTERVAL)
+            await self._clock.sleep(SAVE_INTERVAL)
             if self._runs:
                 self._has_output.set()
 

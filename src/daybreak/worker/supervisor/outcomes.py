@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 
 from msgspec.structs import replace
@@ -35,7 +34,7 @@ def outcome_of(held: HeldLease, ended: Ended) -> Outcome:
             return Failed(ended.failure or Failure(message="it failed without an error"), ended.ran_for)
 
 
-def outcome_after_stop(held: HeldLease, outcome: Outcome) -> Outcome:
+def outcome_after_stop(held: HeldLease, outcome: Outcome, now: float) -> Outcome:
     """The outcome of a job that was asked to stop: if it ended because of that, the reason for the stop decides."""
     match held.stop_reason, outcome:
         case "cancel", Lost() | HandedBack():
@@ -49,6 +48,6 @@ def outcome_after_stop(held: HeldLease, outcome: Outcome) -> Outcome:
         case "timeout", Failed(failure, ran_for):
             return replace(timed_out(held, ran_for), stack=held.stack or failure.traceback)
         case "timeout", Lost() | HandedBack() | Cancelled():
-            return timed_out(held, time.monotonic() - held.started_at)
+            return timed_out(held, now - held.started_at)
         case _:
             return outcome

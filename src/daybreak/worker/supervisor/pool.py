@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 
 from daybreak.core.model import Cancelled, HandedBack, Lease, Lost, Outcome, Suspended
 from daybreak.store.protocol import Extended
+from daybreak.system.ports import Clock
 from daybreak.telemetry.attempt_spans import AttemptSpans
 from daybreak.worker.launcher import ChildHandle
 from daybreak.worker.settings import WorkerSettings
@@ -51,11 +51,18 @@ class Pool:
         start: Callable[[int], ChildHandle],
         settings: WorkerSettings,
         probation: Probation,
+        clock: Clock,
     ) -> None:
         self.is_async = is_async
         self.tasks = tasks
+        self._clock = clock
         self.children = Children(
-            kind="async" if is_async else "sync", wanted=children, slots=slots, start=start, settings=settings
+            kind="async" if is_async else "sync",
+            wanted=children,
+            slots=slots,
+            start=start,
+            settings=settings,
+            clock=clock,
         )
         self.changed = asyncio.Event()
         self.busy = asyncio.Event()
@@ -68,11 +75,11 @@ class Pool:
         self._spans: AttemptSpans | None = None
         self._cancel_grace = settings.cancel_grace.total_seconds()
         self._limits = TimeLimits(self.children, is_async=is_async, end_all=self._end_all)
-        self._hang_detector = HangDetector(is_async=is_async, end=self._limits.end_hanging)
-        self._quarantine = Quarantine(probation, self.children, is_async=is_async, report=self._report)
+        self._hang_detector = HangDetector(clock, is_async=is_async, end=self._limits.end_hanging)
+        self._quarantine = Quarantine(probation, self.children, clock, is_async=is_async, report=self._report)
         self._prefetched = PrefetchedLeases()
-        self.capacity = Capacity(self.children, self._quarantine, self._prefetched)
-        self._checked_at = time.monotonic()
+        self.capacity = Capacity(self.children, self._quarantine, self._prefetched, clock)
+        self._checked_at = self._clock.now()
         self._limit_for: Callable[[Lease], timedelta | None] = written_limit
         self._transfers: FileTransfers | None = None
         self._output: JobOutput | None = None
@@ -122,7 +129,7 @@ class Pool:
         if capacity.seconds_ahead - 1.5 * capacity.batch_size.seconds <= COLLECT_FOR:
             return False
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(COLLECT_FOR):
+            async with self._clock.timeout(COLLECT_FOR):
                 await self._work_announced.wait()
         return True
 
@@ -158,7 +165,7 @@ class Pool:
     def hand_out(self, leases: list[Lease]) -> None:
         """Start the jobs of claimed leases, or keep them until they can start."""
         if not self.held_count:
-            self._checked_at = time.monotonic()  # an idle pool is not checked; that is not a suspension
+            self._checked_at = self._clock.now()  # an idle pool is not checked; that is not a suspension
         plain, suspects = [], []
         already_here = self._already_here({lease.seq for lease in leases})
         for lease in leases:
@@ -185,7 +192,7 @@ class Pool:
         for child in self.children:
             old = child.held.get(lease.seq)
             if old is not None and old.stop_reason is None:
-                old.stop_reason, old.kill_at = "lost", time.monotonic() + self._cancel_grace
+                old.stop_reason, old.kill_at = "lost", self._clock.now() + self._cancel_grace
                 child.stop_job(old.lease, "lost")
                 if lease.seq not in child.running():
                     child.recall()
@@ -202,7 +209,7 @@ class Pool:
         if waiting:
             leases = [lease for lease in leases if may_start_unmarked(lease)]
         if waiting or len(leases) > total_room:
-            self._prefetched.add([*waiting, *leases[total_room:]], time.monotonic())
+            self._prefetched.add([*waiting, *leases[total_room:]], self._clock.now())
             leases = leases[:total_room]
         for child, share in spread(leases, room).items():
             child.give(self._mark_started(share))
@@ -258,7 +265,7 @@ class Pool:
         if held.stop_reason is None:
             self.ended.append((held.lease, outcome))
         elif held.stop_reason != "lost":
-            self.ended.append((held.lease, outcome_after_stop(held, outcome)))
+            self.ended.append((held.lease, outcome_after_stop(held, outcome, self._clock.now())))
 
     def on_ended(self, child: Child, ended: list[tuple[HeldLease, Ended]]) -> None:
         for held, end in ended:
@@ -331,8 +338,8 @@ class Pool:
         for held in leases:
             seq = held.lease.seq
             if self._spans is not None and seq in running:
-                now = time.time()
-                self._spans.ran(held.lease, now - (time.monotonic() - running[seq]), now)
+                now = self._clock.wall()
+                self._spans.ran(held.lease, now - (self._clock.now() - running[seq]), now)
             if child.blamed is not None:
                 self._end_lease(held, child.blamed[1] if seq == child.blamed[0] else HandedBack())
             elif seq in running:
@@ -365,7 +372,7 @@ class Pool:
             if held is not None and held.lease.fence == lease.fence:
                 if held.stop_reason is None:
                     held.stop_reason = reason
-                    held.kill_at = time.monotonic() + self._cancel_grace
+                    held.kill_at = self._clock.now() + self._cancel_grace
                     child.stop_job(lease, reason)
                     if lease.seq not in child.running():
                         child.recall()
@@ -375,7 +382,7 @@ class Pool:
 
     async def check(self) -> None:
         """Called several times a second: enforce time limits, find jobs that hang, and replace dead children."""
-        now = time.monotonic()
+        now = self._clock.now()
         # Do not count time during which the supervisor itself was suspended.
         since_last = now - self._checked_at
         if since_last > SUSPENDED_AFTER:

@@ -12,7 +12,6 @@ it runs on, and the next one may start."""
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
@@ -21,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from daybreak.core.model import HandedBack, Lease, Outcome
+from daybreak.system.ports import Clock
 from daybreak.worker.supervisor.child import Child
 from daybreak.worker.supervisor.children import Children
 from daybreak.worker.supervisor.heartbeats import Heartbeats
@@ -104,6 +104,7 @@ class Quarantine:
         self,
         probation: Probation,
         children: Children,
+        clock: Clock,
         *,
         is_async: bool,
         report: Callable[[list[tuple[Lease, Outcome]]], None],
@@ -111,6 +112,7 @@ class Quarantine:
         self.heartbeats: Heartbeats | None = None
         self._probation = probation
         self._children = children
+        self._clock = clock
         self._is_async = is_async
         self._report = report
         self._waiting: dict[int, Suspect] = {}
@@ -150,7 +152,7 @@ class Quarantine:
     def add(self, leases: list[Lease]) -> None:
         """Accept the suspects that can start now or as soon as their child is ready. The others go back to the store,
         uncharged, and are claimed again later: a worker holds no job that it cannot start."""
-        now, refused = time.monotonic(), 0
+        now, refused = self._clock.now(), 0
         for lease in leases:
             needs_probation = probation_seconds(lease) > 0
             older = self._waiting.get(lease.seq)
@@ -192,7 +194,7 @@ class Quarantine:
         self._probation.end(seq)
         started_at = self._started_at.pop(seq, None)
         if started_at is not None:
-            self._record_turn(time.monotonic() - started_at)
+            self._record_turn(self._clock.now() - started_at)
 
     def _record_turn(self, seconds: float) -> None:
         self._turn_seconds += 0.3 * (seconds - self._turn_seconds)
@@ -263,7 +265,7 @@ class Quarantine:
             return
         child, lease = suspect.child, replace(suspect.lease, begun=True, alone=suspect.needs_probation)
         if held and child is not None and child.is_idle and not self._children.closing:
-            now = self._started_at[lease.seq] = time.monotonic()
+            now = self._started_at[lease.seq] = self._clock.now()
             self._waiting.pop(lease.seq)
             if suspect.needs_probation:
                 self._probation.begin(lease.seq, now + probation_seconds(lease))

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Sequence
 from typing import Final
 
 from daybreak.core.units import counted
+from daybreak.system.ports import Clock
 from daybreak.worker.supervisor.claim_loop import ClaimLoop
 from daybreak.worker.supervisor.pool import Pool
 
 _log = logging.getLogger("daybreak.worker")
 
+EMPTY_POLL_INTERVAL: Final = 0.02  # seconds between two checks whether a job still runs
 CANCEL_TIMEOUT: Final = 1.0  # seconds for cancelled async tasks to end
 KILL_TIMEOUT: Final = 5.0  # seconds for killed children to end
 REPORT_TIMEOUT: Final = 10.0  # seconds to report outcomes to a store that does not answer
@@ -22,9 +23,10 @@ REPORT_TIMEOUT: Final = 10.0  # seconds to report outcomes to a store that does 
 class Shutdown:
     """Drains the pools of a worker. `hurry` is set by the second request to stop: then nothing is waited for."""
 
-    def __init__(self, pools: Sequence[Pool], hurry: asyncio.Event, *, grace: float) -> None:
+    def __init__(self, pools: Sequence[Pool], hurry: asyncio.Event, clock: Clock, *, grace: float) -> None:
         self._pools = pools
         self._hurry = hurry
+        self._clock = clock
         self._grace = grace
 
     @property
@@ -55,9 +57,9 @@ class Shutdown:
 
     async def _wait_until_empty(self, seconds: float) -> None:
         """Wait until the pools hold no jobs, for at most so long, and not at all after a second request to stop."""
-        deadline = time.monotonic() + seconds
-        while self._held_count and time.monotonic() < deadline and not self._hurry.is_set():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+        deadline = self._clock.now() + seconds
+        while self._held_count and self._clock.now() < deadline and not self._hurry.is_set():
+            await self._clock.sleep(EMPTY_POLL_INTERVAL)
 
     async def report_rest(self, loops: Sequence[ClaimLoop], running: list[asyncio.Task[None]]) -> None:
         """Let the claim loops report all outcomes and end. An exchange under way may still bring leases: they are
@@ -65,8 +67,7 @@ class Shutdown:
         for loop in loops:
             loop.leaving = True
             loop.pool.changed.set()
-        _, late = await asyncio.wait(running, timeout=REPORT_TIMEOUT)
-        if late:
+        if await self._clock.wait(running, REPORT_TIMEOUT):
             left = sum(len(pool.ended) + len(pool.reporting) for pool in self._pools)
             _log.error(
                 "the store cannot be reached: %s",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -28,13 +27,13 @@ from daybreak.core.errors import StoreError
 from daybreak.core.model import Lease, Put, Record
 from daybreak.core.units import clean, moment
 from daybreak.store.protocol import Store, worker_topic
-from daybreak.system.ports import Ids, World
+from daybreak.system.ports import Clock, Ids, World
 from daybreak.tasks.command_tasks import COMMAND_TASKS
 from daybreak.values.secret import HIDDEN
 from daybreak.values.secret_texts import secret_texts
 from daybreak.worker.child.stacks import in_call_order
 from daybreak.worker.supervisor.child import Child, HeldLease
-from daybreak.worker.supervisor.hang_detector import STACK_TIMEOUT
+from daybreak.worker.supervisor.hang_detector import STACK_POLL_INTERVAL, STACK_TIMEOUT
 
 _log = logging.getLogger("daybreak.worker")
 
@@ -49,6 +48,7 @@ class StackRequests:
     def __init__(self, store: Store, world: World, worker: str, children: Callable[[], Iterable[Child]]) -> None:
         self._store = store
         self._world = world
+        self._clock = Clock(world)
         self._worker = worker
         self._children = children
         self._new_id = Ids(world)
@@ -75,7 +75,7 @@ class StackRequests:
         """How long to wait for a request: until the first answer in the store expires."""
         if not self._answers:
             return WAIT
-        return timedelta(seconds=min(max(self._answers[0][1] - time.monotonic(), 0.001), WAIT.total_seconds()))
+        return timedelta(seconds=min(max(self._answers[0][1] - self._clock.now(), 0.001), WAIT.total_seconds()))
 
     async def _answer_all(self) -> None:
         found = await requests_for(self._store, self._worker)
@@ -94,7 +94,7 @@ class StackRequests:
                 return
             answer = await self._stack_of(request)
             await self._store.put([answer_put(answer), done_put(record)])
-            self._answers.append((request.job, time.monotonic() + KEEP_FOR.total_seconds()))
+            self._answers.append((request.job, self._clock.now() + KEEP_FOR.total_seconds()))
 
     async def _stack_of(self, request: StackRequest) -> JobStack:
         unknown = JobStack(
@@ -138,9 +138,9 @@ class StackRequests:
         """The stack of a job and a note: from its child or, if the interpreter there does not answer, by a signal."""
         held.stack = ""
         child.request_stack(held.lease)
-        deadline = time.monotonic() + STACK_TIMEOUT
-        while not held.stack and time.monotonic() < deadline:
-            await asyncio.sleep(0.02)
+        deadline = self._clock.now() + STACK_TIMEOUT
+        while not held.stack and self._clock.now() < deadline:
+            await self._clock.sleep(STACK_POLL_INTERVAL)
             if child.held.get(held.lease.seq) is not held:
                 return "", "it has just ended"
         if held.stack:
@@ -155,7 +155,7 @@ class StackRequests:
     # -- old answers ---------------------------------------------------------------------------------------------------
 
     async def _forget_old(self) -> None:
-        now = time.monotonic()
+        now = self._clock.now()
         old = []
         while self._answers and (len(self._answers) > MAX_ANSWERS or self._answers[0][1] <= now):
             old.append(self._answers.popleft()[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Sequence
@@ -20,7 +19,7 @@ from daybreak.core.units import moment
 from daybreak.files import FileStore
 from daybreak.services.runner import default_services, run
 from daybreak.store.protocol import OwnLoop, Store
-from daybreak.system.ports import Ids, World
+from daybreak.system.ports import Clock, Ids, World
 from daybreak.worker.supervisor import worker_record
 from daybreak.worker.supervisor.child import Child
 from daybreak.worker.supervisor.child_plan import ChildPlan
@@ -55,7 +54,8 @@ class StoreSource(LocalSource):
         super().__init__(store, world, worker=worker, queues=queues, lease_for=hold_for or settings.lease_for)
         self._own_lease = settings.lease_for
         self._program = program
-        self.output = self.logs = JobLogs(store, self._leases)
+        self._clock = Clock(world)
+        self.output = self.logs = JobLogs(store, self._clock, self._leases)
         self.contents = FileStore(plan.blobs, store, world)
         self._durations = DurationStats(store, world)
         self._trends = TrendStats(store, world)
@@ -86,7 +86,7 @@ class StoreSource(LocalSource):
         """Take the first snapshot of a new store before its first job runs, or its first jobs would belong to no
         period. A store that does not answer within a second delays no job."""
         try:
-            async with asyncio.timeout(FIRST_SNAPSHOT_WITHIN):
+            async with self._clock.timeout(FIRST_SNAPSHOT_WITHIN):
                 await take_first_snapshot(self._store, self._now())
         except (StoreError, TimeoutError) as error:
             _log.info("could not take the first snapshot of the trends: %s", str(error) or "the store did not answer")

@@ -14,7 +14,7 @@ from daybreak.core.errors import BadInput
 from daybreak.core.model import FINAL, Lease, State
 from daybreak.store.protocol import Extended
 from daybreak.system import patience
-from daybreak.system.ports import World
+from daybreak.system.ports import Clock, World
 from daybreak.telemetry import sdk
 from daybreak.telemetry.attempt_spans import AttemptSpans
 from daybreak.worker.supervisor.child import Child
@@ -32,6 +32,7 @@ _log = logging.getLogger("daybreak.worker")
 
 CHECK_INTERVAL: Final = 0.1  # seconds between two checks of the pools while jobs run
 IDLE_CHECK_INTERVAL: Final = 1.0  # seconds between them while none runs
+IDLE_POLL_INTERVAL: Final = 0.05  # seconds between two checks with `until_idle`
 
 
 class WorkerListener(Protocol):
@@ -69,6 +70,7 @@ class Worker:
         self._source = source
         self._plan = plan
         self._world = world
+        self._clock = Clock(world)
         self._listener = listener
         self._background = background
         self._shared: dict[str, Any] = {}
@@ -119,7 +121,7 @@ class Worker:
             if self.owns_process:
                 sdk.set_up_traces()
             self.spans = AttemptSpans.of_this_process()
-            self._pools = self._plan.pools(self._shared)
+            self._pools = self._plan.pools(self._shared, self._clock)
             heartbeats = Heartbeats(
                 self._source,
                 self._world,
@@ -128,7 +130,7 @@ class Worker:
                 on_reply=self._on_heartbeat,
                 on_progress=None if self._listener is None else self._listener.progressed,
             )
-            transfers = FileTransfers(self._source.contents)
+            transfers = FileTransfers(self._source.contents, self._clock)
             for pool in self._pools:
                 pool.use_files(transfers)
                 pool.use_output(self._source.output)
@@ -160,7 +162,7 @@ class Worker:
             running = [asyncio.create_task(loop.run()) for loop in loops]
             for task in running:
                 task.add_done_callback(self._on_loop_ended)
-            shutdown = Shutdown(self._pools, self._hurry, grace=self.settings.grace.total_seconds())
+            shutdown = Shutdown(self._pools, self._hurry, self._clock, grace=self.settings.grace.total_seconds())
             try:
                 await self._stopping.wait()
                 await shutdown.drain()
@@ -284,7 +286,7 @@ class Worker:
             for pool in self._pools:
                 pool.busy.clear()
                 await pool.check()
-            await asyncio.sleep(CHECK_INTERVAL)
+            await self._clock.sleep(CHECK_INTERVAL)
             if not self.running:
                 await self._until_busy(IDLE_CHECK_INTERVAL)
 
@@ -293,7 +295,7 @@ class Worker:
         time."""
         waiting = [asyncio.create_task(pool.busy.wait()) for pool in self._pools]
         try:
-            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await self._clock.wait(waiting, seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in waiting:
                 task.cancel()
@@ -303,7 +305,7 @@ class Worker:
         if not self.settings.until_idle:
             await asyncio.Event().wait()
         while True:
-            await asyncio.sleep(0.05)
+            await self._clock.sleep(IDLE_POLL_INTERVAL)
             if self.running or any(pool.ended for pool in self._pools):
                 continue
             if await self._source.is_idle():
