@@ -178,9 +178,9 @@ async def use_everything(stage: Stage, ledger: set[tuple[str, str]], worker: set
     cancelled.cancel()
     reply = await until(lambda: heard(player, leases[cancelled.id]), "the cancel came")
     assert reply.cancel
-    for name in (f"{stage.address.prefix}-status", f"{stage.address.prefix}-task-normal"):
-        await stage.queues.send(name, ["not of Daybreak"])
-    await stage.asides(1)
+    for name in ("status", "task-dead", "task-normal"):
+        await stage.queues.send(f"{stage.address.prefix}-{name}", ["not of Daybreak"])
+    await stage.asides(2)
     await until(lambda: taken(player, worker, stage), "the worker set a message aside")
     await player.source.close()
     for task in background:

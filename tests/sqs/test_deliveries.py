@@ -124,6 +124,45 @@ async def test_a_message_that_was_received_and_never_begun_charges_nothing(stage
     assert (found.attempt, found.lost) == (1, 0)
 
 
+async def swallow(stage, times):
+    """So many workers receive the urgent message, one after another, and die before they say anything. The next one
+    would receive it too often: SQS makes it a dead letter."""
+    name = names.task_queue(stage.address.prefix, "critical")
+    for _ in range(times):
+        await until(lambda: stage.queues.receive(name, visibility=0), "a worker received the message and died")
+    assert await stage.queues.receive(name) == []
+
+
+async def test_an_urgent_job_whose_message_became_a_dead_letter_is_sent_again_at_once_and_uncharged(stage):
+    """Or it would lie there until the dispatcher takes back what nobody took, 5 minutes later."""
+    job = await echo.using(priority="critical").asubmit("x")
+    await stage.dispatcher(valid_for=timedelta(hours=1))
+    await swallow(stage, names.MAX_TASK_RECEIVES)
+    heir = await stage.player()
+    again = await heir.take_one()
+    assert (again.job, again.attempt, again.fence) == (job.id, 1, 2)
+    await heir.end(again, Done(values.encode("x", "result")))
+    found = await stage.ended(job)
+    assert (found.attempt, found.lost) == (1, 0)
+    await until(lambda: _is_applied(stage), "the dead letter is deleted")
+
+
+async def test_a_dead_letter_of_a_job_that_runs_takes_nothing_away(stage):
+    job = await echo.using(priority="critical").asubmit("x")
+    await stage.dispatcher()
+    holder = await stage.player()
+    lease = await holder.take_one()
+    await begun(stage, job)
+    held = next(iter(holder.source._held.values()))
+    await stage.queues.extend([held.message], 0)  # its visibility could not be extended
+    await swallow(stage, names.MAX_TASK_RECEIVES - 1)
+    assert (await holder.beat(lease)).held
+    await until(lambda: _is_applied(stage), "the ledger has heard of all that")
+    await holder.end(lease, Done(values.encode("x", "result")))
+    found = await stage.ended(job)
+    assert (found.attempt, found.fence) == (1, 1)
+
+
 async def test_a_redelivery_while_heartbeats_come_takes_nothing_away(stage):
     job = await echo.asubmit("x")
     await stage.dispatcher()
@@ -142,8 +181,9 @@ async def test_a_redelivery_while_heartbeats_come_takes_nothing_away(stage):
 
 
 async def _is_applied(stage):
-    status = names.status_queue(stage.address.prefix)
-    return all(one.visible + one.in_flight == 0 for one in await setup.count(stage.queues) if one.name == status)
+    prefix = stage.address.prefix
+    of_ledger = (names.status_queue(prefix), names.task_dead_queue(prefix))
+    return all(one.visible + one.in_flight == 0 for one in await setup.count(stage.queues) if one.name in of_ledger)
 
 
 async def test_a_heartbeat_saves_progress_and_the_newest_checkpoint(stage):

@@ -153,8 +153,9 @@ class Dispatcher:
         )  # fmt: skip
         parts = [
             self._dispatch(ledger_id),
-            *(self._consume(ledger, names.status_queue(prefix)) for _ in range(self._consumers)),
-            self._consume(ledger, names.retry_queue(prefix)),
+            *(self._consume(names.status_queue(prefix), ledger.apply) for _ in range(self._consumers)),
+            self._consume(names.retry_queue(prefix), ledger.apply),
+            self._consume(names.task_dead_queue(prefix), ledger.apply_dead),
             self._take_back_unclaimed(),
             self._watch_work(),
             self._watch_requests(),
@@ -285,12 +286,14 @@ class Dispatcher:
 
     # -- back ----------------------------------------------------------------------------------------------------------
 
-    async def _consume(self, ledger: Ledger, queue: str) -> None:
+    async def _consume(self, queue: str, apply: Callable[[Sequence[Received]], Coroutine[Any, Any, Applied]]) -> None:
+        """Commit to the store first, then delete the messages: a kill in between applies them twice, which is
+        harmless."""
         while True:
             try:
                 received = await self._queues.receive(queue, wait=self._wait)
                 if received:
-                    await self._apply(ledger, received)
+                    await self._follow_up(await apply(received))
             except StoreTooNew:
                 raise
             except StoreError as error:
@@ -298,10 +301,7 @@ class Dispatcher:
                 _log.warning("%s: %s; trying again in %g s", queue, error, PAUSE)
                 await asyncio.sleep(PAUSE)
 
-    async def _apply(self, ledger: Ledger, received: list[Received]) -> None:
-        """Commit to the store first, then delete the messages: a kill in between applies them twice, which is
-        harmless."""
-        applied = await ledger.apply(received)
+    async def _follow_up(self, applied: Applied) -> None:
         await self._send_requests(applied)
         await set_aside(self._queues, applied.refused)
         await self._queues.delete(applied.done)

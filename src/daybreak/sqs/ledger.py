@@ -7,8 +7,8 @@ repeatedly, late and in any order."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -75,17 +75,18 @@ class Ledger:
 
     async def apply(self, received: Sequence[Received]) -> Applied:
         """Apply messages. Raises StoreError if the store is away: then all of them may be applied again."""
-        applied = Applied([], [], [], [], [], [])
-        for message in received:
-            try:
-                await self._apply(wire.read_from_worker(message.body), applied)
-                applied.done.append(message)
-            except (BadInput, StoreCorrupt, Refused) as error:
-                applied.refused.append((message, str(error)))
-        return applied
+        return await _apply_each(received, self._apply)
 
-    async def _apply(self, message: wire.FromWorker, applied: Applied) -> None:
-        match message:
+    async def apply_dead(self, received: Sequence[Received]) -> Applied:
+        """Take back what SQS set aside as dead letters of the task queues. Each worker that received such a message
+        died, or was too slow, before it said `returned`, so nobody else will."""
+        return await _apply_each(received, self._apply_dead)
+
+    async def _apply_dead(self, body: str, applied: Applied) -> None:
+        await self._take_back(wire.read_task(body), applied, by=self._source.worker)
+
+    async def _apply(self, body: str, applied: Applied) -> None:
+        match message := wire.read_from_worker(body):
             case wire.WorkerBeat(record=record, gone=gone):
                 worker = self._workers.check(record)
                 await (self._workers.gone(worker) if gone else self._workers.seen(worker))
@@ -94,13 +95,13 @@ class Ledger:
             case wire.Heartbeat(beats=beats):
                 await self._beat(beats, applied)
             case wire.Returned(delivery=delivery):
-                await self._take_back(delivery, applied)
+                await self._take_back(delivery, applied, by=delivery.worker_id)
             case wire.Ended():
                 await self._end(message, applied)
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
-    async def _job(self, delivery: wire.Delivery) -> Job:
+    async def _job(self, delivery: wire.Delivery | wire.TaskMessage) -> Job:
         """The job of a delivery. Raises Refused if the message is not for this ledger."""
         if delivery.ledger != self._ledger:
             raise Refused(f"it is for the ledger {delivery.ledger!r:.60}, and this is {self._ledger!r}")
@@ -109,7 +110,7 @@ class Ledger:
             raise Refused(f"this ledger has no job {delivery.task_id!r:.60}; it may have been removed")
         return job
 
-    def _is_current(self, job: Job, delivery: wire.Delivery) -> bool:
+    def _is_current(self, job: Job, delivery: wire.Delivery | wire.TaskMessage) -> bool:
         return job.state is State.RUNNING and job.fence == delivery.fence and job.spec.holder is None
 
     async def _beat(self, beats: Sequence[wire.Beating], applied: Applied) -> None:
@@ -140,21 +141,21 @@ class Ledger:
             checkpoint=checkpoint,
         )  # fmt: skip
 
-    async def _take_back(self, delivery: wire.Delivery, applied: Applied) -> None:
-        """A task message came a second time, or too late. If nobody has begun the job, it goes back uncharged. If its
-        worker is silent, the attempt is lost: charged, and the next lease has the next fence. While heartbeats come,
-        the redelivery says only that SQS could not wait."""
+    async def _take_back(self, delivery: wire.Delivery | wire.TaskMessage, applied: Applied, *, by: str) -> None:
+        """A task message came a second time, too often, or too late. If nobody has begun the job, it goes back
+        uncharged. If its worker is silent, the attempt is lost: charged, and the next lease has the next fence. While
+        heartbeats come, the redelivery says only that SQS could not wait."""
         job = await self._job(delivery)
         if not self._is_current(job, delivery):
             return
         known = await self._deliveries.of(job.id, job.fence)
         if known is None:
-            await self._settle(job, HandedBack(unused=True), applied, by=delivery.worker_id)
+            await self._settle(job, HandedBack(unused=True), applied, by=by)
             return
         age = known.heartbeat_age(job, moment(self._world.wall()))
         if age >= known.alive_for * DEAD_AFTER:
             detail = f"its worker {known.worker} sent no heartbeat for {age.total_seconds():.1f} s"
-            await self._settle(job, Lost(detail), applied, by=delivery.worker_id)
+            await self._settle(job, Lost(detail), applied, by=by)
 
     async def _end(self, message: wire.Ended, applied: Applied) -> None:
         delivery = message.delivery
@@ -184,6 +185,19 @@ class Ledger:
     def _forget_saved(self) -> None:
         while len(self._saved) > 10_000:
             del self._saved[next(iter(self._saved))]
+
+
+async def _apply_each(
+    received: Sequence[Received], apply: Callable[[str, Applied], Coroutine[Any, Any, None]]
+) -> Applied:
+    applied = Applied([], [], [], [], [], [])
+    for message in received:
+        try:
+            await apply(message.body, applied)
+            applied.done.append(message)
+        except (BadInput, StoreCorrupt, Refused) as error:
+            applied.refused.append((message, str(error)))
+    return applied
 
 
 def _what(reply: Extended) -> str | None:
