@@ -63,6 +63,13 @@ class Gauge:
     spare_at: int = 0
     taken_at: int = 0
 
+    def copy(self) -> Gauge:
+        """A copy that can be changed on its own. Quicker than copy.copy: a transaction copies every gauge it reads."""
+        return Gauge(
+            self.settings, self.gate, self.shut_until, self.used, self.tat, self.look, self.kept, self.fence,
+            self.sparing_until, self.credit, self.spare_at, self.taken_at,
+        )  # fmt: skip
+
     @property
     def limit(self) -> int | None:
         """How many slots may be in use; None is unlimited. While the breaker probes, at most its number of probes."""

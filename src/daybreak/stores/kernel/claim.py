@@ -32,18 +32,21 @@ class QueueTurn:
         self._heads: Iterator[Head] = iter(())
 
     def read(self, heads: Iterator[Head]) -> None:
-        self._heads = heads
-        self.head = next(heads, None)
+        self.head, self._heads = None, heads
 
     def pop(self) -> Head:
-        head = self.head
+        head, self.head = self.head, None
         assert head is not None
-        self.head = next(self._heads, None)
         return head
 
     def key(self, steady: int) -> tuple[int, int, int] | None:
-        """The sort key of this queue among the queues of the claim; None if it has no job to give."""
-        if self.room < 1 or self.head is None:
+        """The sort key of this queue among the queues of the claim; None if it has no job to give. Only this reads the
+        next job."""
+        if self.room < 1:
+            return None
+        if self.head is None:
+            self.head = next(self._heads, None)
+        if self.head is None:
             return None
         return (
             urgency(self.settings, self.head.priority, self.head.rank.order, steady),
@@ -137,9 +140,9 @@ class Claiming:
 
     def _take(self, queues: list[QueueTurn]) -> bool:
         """Choose in order, then lock only the chosen jobs: other claims skip locked jobs, so a lock on more would hide
-        jobs that nobody takes. False if there is nothing left to choose."""
+        jobs that nobody takes. False if there is nothing left to choose, and all chosen jobs could be locked."""
         before = [(queue, queue.room, queue.served) for queue in queues]
-        chosen = self._choose(queues)
+        chosen, is_exhausted = self._choose(queues)
         for queue, room, served in before:
             queue.room, queue.served = room, served
         rows = self._tx.take_heads([candidate.head for candidate in chosen])
@@ -164,15 +167,18 @@ class Claiming:
                 self._leases.append(row.as_lease())
                 candidate.queue.room -= 1
                 candidate.queue.served += 1
-        return bool(chosen)
+        return not is_exhausted or len(rows) < len(chosen)
 
-    def _choose(self, queues: list[QueueTurn]) -> list[Candidate]:
+    def _choose(self, queues: list[QueueTurn]) -> tuple[list[Candidate], bool]:
+        """The next jobs in order, and whether they are the last ones."""
         steady = self._tx.steady
         turns = [(key, queue) for queue in queues if (key := queue.key(steady)) is not None]
         heapify(turns)
         chosen: list[Candidate] = []
         leased, ended, parked = len(self._leases), self._ended, self._parked
-        while turns and self._may_take(leased, ended, parked):
+        while self._may_take(leased, ended, parked):
+            if not turns:
+                return chosen, True
             _, queue = heappop(turns)
             candidate = self._decide(queue, queue.pop())
             chosen.append(candidate)
@@ -186,9 +192,11 @@ class Claiming:
                 leased += 1
                 queue.room -= 1
                 queue.served += 1
+                if leased == self._claim.limit:
+                    break  # before the next job of the queue is read
             if (key := queue.key(steady)) is not None:
                 heappush(turns, (key, queue))
-        return chosen
+        return chosen, False
 
     def _decide(self, queue: QueueTurn, head: Head) -> Candidate:
         """Decide what to do with a job. What it needs is taken, or its wait planned, at once: the decision on the next

@@ -4,7 +4,6 @@ core/resource_gauge.py has their arithmetic."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -61,7 +60,7 @@ class Gauges:
         wanted = sorted({name for name in resources if name not in self._known})
         if wanted:
             for name, gauge in self._table.read_gauges(wanted).items():
-                self._known[name], self._stored[name] = gauge, copy.copy(gauge)
+                self._known[name], self._stored[name] = gauge.copy(), gauge
 
     def load_needs(self, jobs: Iterable[ResourceUser]) -> None:
         """Read the gauges that jobs need together."""
@@ -69,10 +68,10 @@ class Gauges:
 
     def save(self) -> None:
         """Write what has changed."""
-        changed = {name: gauge for name, gauge in self._known.items() if gauge != self._stored[name]}
+        changed = {name: gauge.copy() for name, gauge in self._known.items() if gauge != self._stored[name]}
         if changed:
             self._table.write_gauges(changed)
-            self._stored.update((name, copy.copy(gauge)) for name, gauge in changed.items())
+            self._stored |= changed
 
     # -- slots ---------------------------------------------------------------------------------------------------------
 

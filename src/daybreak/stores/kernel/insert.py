@@ -163,7 +163,7 @@ class Inserting:
         for need in spec.options.resources:
             if (most := tx.max_waiting(need.resource)) is not None:
                 tx.write()
-                if tx.waiting(need.resource) >= most:
+                if tx.waiting(need.resource, most) >= most:
                     crowded.append(need.resource)
         return crowded
 

@@ -17,7 +17,7 @@ def settle_in(tx: Transaction, row: Row) -> None:
         row.state = State.SCHEDULED
         return
     row.clock = row.due = None
-    if row.spec.holder is None:
+    if not row.needs or row.spec.holder is None:  # a job with a holder needs what it holds
         row.state, row.cause = State.QUEUED, None
         return
     # Only its holder runs it, and the resource leases it to the holder.

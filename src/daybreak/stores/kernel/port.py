@@ -164,8 +164,8 @@ class Tables(ABC):
         """When something happens next by itself."""
 
     @abstractmethod
-    def waiting(self, cause: str) -> int:
-        """How many jobs are blocked on this."""
+    def waiting(self, cause: str, limit: int) -> int:
+        """How many jobs are blocked on this. There may be very many: a store that must count them stops at `limit`."""
 
     @abstractmethod
     def waiting_by_lane(self, cause: str, limit: int) -> list[list[int]]:
@@ -173,7 +173,8 @@ class Tables(ABC):
 
     @abstractmethod
     def read_gauges(self, names: Sequence[str]) -> Mapping[str, Gauge]:
-        """The gauges of these resources; a new one for a resource that was never used."""
+        """The gauges of these resources; a new one for a resource that was never used. The transaction changes copies:
+        a store may cache these."""
 
     @abstractmethod
     def gauges_to_look_at(self, limit: int) -> list[str]:
@@ -226,7 +227,7 @@ class Tables(ABC):
 
     @abstractmethod
     def write_gauges(self, gauges: Mapping[str, Gauge]) -> None:
-        """Write changed gauges."""
+        """Write changed gauges. They are copies, too."""
 
     @abstractmethod
     def next_revision(self) -> int:

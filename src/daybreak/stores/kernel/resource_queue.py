@@ -121,7 +121,7 @@ def _offer(tx: Transaction, resource: str) -> bool:
 def is_waited_for(tx: Transaction, cause: str) -> bool:
     """Whether any job is blocked on this."""
     tx.write()
-    return tx.waiting(cause) > 0
+    return tx.waiting(cause, 1) > 0
 
 
 def _waiting_by_lane(tx: Transaction, cause: str) -> list[list[int]]:
