@@ -13,10 +13,12 @@ import pytest
 from daybreak import Client, Daybreak, Event
 from daybreak.api.hooks import Hooks, durable
 from daybreak.client import feed_follower
-from daybreak.client.feed_follower import FollowerCursor
+from daybreak.client.feed_follower import FeedFollower, FollowerCursor
 from daybreak.core.errors import CursorExpired, StoreUnavailable
-from daybreak.core.model import Put
-from daybreak.store.protocol import Purge
+from daybreak.core.events import ends_job
+from daybreak.core.model import Done, JobSpec, Put, QueueSettings
+from daybreak.policy.settle import settle
+from daybreak.store.protocol import Amend, Claim, Exchange, Purge
 from daybreak.stores.memory import MemoryStore
 from daybreak.system.ports import RealWorld
 
@@ -390,3 +392,39 @@ def test_workers_follow_for_an_app_and_its_hook_s_name_is_its_function_s(tmp_pat
             nothing.submit().result("20s")
             until(lambda: heard)
     assert heard == [("completed", "nothing", 3)]
+
+
+async def test_a_follower_of_ends_is_handed_every_end_whatever_its_kind(client):
+    """Also those of which no worker hears: replaced, shed and cancelled while they wait."""
+    store, heard, is_all = client.store, [], asyncio.Event()
+
+    async def handle(event: Event) -> None:
+        heard.append(event)
+        if len(heard) == 4:
+            is_all.set()
+
+    await store.put(
+        [Put(kind="saga", name="s", value=msgspec.json.encode(FollowerCursor()))]
+    )  # from the first event on
+    follower = FeedFollower("saga", "s", store, RealWorld(), handle=handle, wants=ends_job)
+    follows = asyncio.create_task(follower.run())
+    shed = QueueSettings(capacity=1, when_full="shed")
+    await store.put([Put(kind="queue", name="q", value=msgspec.json.encode(shed))])
+    await store.insert([
+        JobSpec(id="waits", task="t"), JobSpec(id="old", task="t", unique="u"),
+        JobSpec(id="new", task="t", unique="u", on_conflict="replace"),
+        JobSpec(id="last", task="t", queue="q", priority=9),
+        JobSpec(id="first", task="t", queue="q", priority=1),
+    ])  # fmt: skip
+    await store.amend(Amend(action="cancel", by="ann", jobs=("waits",)))
+    [lease] = (await store.exchange(Exchange(claim=Claim(worker="w1", queues=("q",))))).leases
+    await store.exchange(Exchange(settle=[settle(lease, Done(), chance=0.5, by="w1")]))
+    async with asyncio.timeout(SECONDS):
+        await is_all.wait()
+    follows.cancel()
+    await asyncio.gather(follows, return_exceptions=True)
+    assert [(event.job, event.kind, event.replaced_by) for event in heard] == [
+        ("old", "cancelled", "new"), ("last", "shed", "first"), ("waits", "cancelled", None),
+        ("first", "completed", None),
+    ]  # fmt: skip
+    assert [event.task for event in heard] == ["t"] * 4

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from daybreak.core import events
-from daybreak.core.events import KINDS, Event, Folded, fold
+from daybreak.core.events import KINDS, Event, Folded, ends_job, fold
 from daybreak.core.model import Failure, JobSpec, Reason, Settlement, State
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -128,3 +128,12 @@ def test_a_long_error_is_told_in_short():
 def test_the_first_event_says_what_was_asked_and_by_whom():
     told = events.submitted(JobSpec(id="j", task="t", queue="q", by="ann"), State.QUEUED, NOON, None)
     assert (told.n, told.task, told.queue, told.by, told.priority) == (1, "t", "q", "ann", 5)
+
+
+def test_an_end_is_known_by_its_state_and_not_by_its_kind():
+    assert [e.n for e in LIFE if ends_job(e)] == [4, 8]
+    assert ends_job(event(2, "expired", state=State.FAILED, reason=Reason.EXPIRED))
+    assert ends_job(event(2, "moved", state=State.CANCELLED))
+    assert not ends_job(event(9, "folded", state=State.COMPLETED))  # stands for many events, none of which is told now
+    assert not ends_job(event(9, "removed"))
+    assert not ends_job(event(2, "moved", state=State.QUEUED))

@@ -29,11 +29,10 @@ from daybreak.core.errors import (
     UniqueConflict,
     Unsupported,
 )
-from daybreak.core.events import Event
+from daybreak.core.events import Event, ends_job
 from daybreak.core.model import (
     DEFAULT_OPTIONS,
     DEFAULT_QUEUE,
-    FINAL,
     WAITING,
     Job,
     JobSpec,
@@ -361,7 +360,7 @@ class Client:
                     while left:
                         feed = await self._call(self.store.events(cursor))
                         cursor = feed.cursor
-                        ended = [event.job for event in feed.events if event.state in FINAL and event.job in left]
+                        ended = [event.job for event in feed.events if ends_job(event) and event.job in left]
                         async for job in self._finals_of(ended):
                             if job.id in left:
                                 del left[job.id]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Final
 
@@ -43,7 +43,8 @@ class _TakenOver(Exception):
 
 
 class FeedFollower:
-    """Reads the event feed and hands each wanted event to `handle`, one after the other, in the order of the feed.
+    """Reads the event feed and hands each event that it `wants` to `handle`, one after the other, in the order of the
+    feed. Whoever must react to the end of jobs wants `events.ends_job`.
 
     An event is handled when `handle` returns; if it raises, the follower logs the error, waits, and hands over the
     same event again. After a crash the events of the page that was under way are handed over again.
@@ -61,14 +62,14 @@ class FeedFollower:
         world: World,
         *,
         handle: Callable[[Event], Awaitable[None]],
-        event_kinds: Collection[str],
+        wants: Callable[[Event], bool],
     ) -> None:
         self._kind = kind
         self._name = name
         self._store = store
         self._world = world
         self._handle = handle
-        self._event_kinds = event_kinds
+        self._wants = wants
         self._holder_id = Ids(world)()
         self._position = FollowerCursor()
         self._revision = 0
@@ -196,7 +197,7 @@ class FeedFollower:
 
         Pages grow while they are handled quickly and shrink when they are slow, so that a crash repeats few events."""
         began_at = self._world.steady()
-        wanted = [event for event in feed.events if event.kind in self._event_kinds]
+        wanted = [event for event in feed.events if self._wants(event)]
         handled = 0
         try:
             for event in await with_names(self._store, wanted):

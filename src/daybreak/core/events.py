@@ -25,7 +25,8 @@ class Event(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """One fact about a job. `n` is its number, without gaps per job, and `by` is who caused it.
 
     The other fields are the values after the event; None means that it did not change the value. `note` and `error` are
-    texts for people."""
+    texts for people. `replaced_by` is the job that took the place of this one: it replaced it under its unique name, or
+    pushed it out of a full queue."""
 
     n: int
     kind: str
@@ -45,6 +46,7 @@ class Event(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     error: str = ""
     run: str | None = None
     owner: str | None = None
+    replaced_by: str | None = None
 
 
 class Folded(Struct, frozen=True, kw_only=True):
@@ -76,6 +78,16 @@ def fold(events: Iterable[Event], start: Folded | None = None) -> Folded:
             n=event.n,
         )
     return now
+
+
+def ends_job(event: Event) -> bool:
+    """Whether the job is final after this event, whichever way it ended: settled, or without a settlement because it
+    was cancelled or replaced while it waited, expired, was shed, or failed fast at an open breaker.
+
+    Whoever must react to the end of a job follows the feed and asks this. A job that comes from another store in a
+    final state counts as well: nobody may have reacted to its end there. An end can be seen twice, so the reaction must
+    be safe to repeat (`Put.inserts`), and a person can retry the job later."""
+    return event.state in FINAL and event.kind != "folded"
 
 
 def submitted(spec: JobSpec, state: State, at: datetime, run_at: datetime | None, note: str = "") -> Event:

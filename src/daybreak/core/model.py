@@ -395,7 +395,10 @@ class Settlement(RedactedStruct, frozen=True, gc=False, kw_only=True):
     """How one lease ends, as plain data: policy decides it, and stores write it without deciding anything.
 
     `attempt`, `lost` and `timeouts` are the values after the settlement. `delay` counts from the store's own clock.
-    `inserts` and `puts` are written in the same transaction, or not at all.
+    `inserts` and `puts` are written in the same transaction, or not at all: nothing of them is written if the lease was
+    lost, or if the job is being cancelled. A cancel request is binding, so such a job becomes cancelled whatever the
+    settlement says, and what belongs to another outcome does not happen. A job can also end without a settlement.
+    So what must happen at every end belongs to a follower of the feed (`events.ends_job`), and not here.
 
     `counts_as` is the label under which the totals count the attempt (empty: not counted), with the microseconds that
     the attempt `ran` and, for a first attempt, the microseconds that the job had `waited`.

@@ -177,9 +177,9 @@ class ShedsAtOneOfTwoResources(Ledger):
 
 
 class ShedsInSilence(Ledger):
-    def _finish(self, entry, state, now, *, by, reason=None, note="", kind=None):
-        super()._finish(entry, state, now, by=by, reason=reason, note=note, kind=kind)
-        if kind == "shed":
+    def _finish(self, entry, state, now, **how):
+        super()._finish(entry, state, now, **how)
+        if how.get("kind") == "shed":
             self.topics.clear()
 
 

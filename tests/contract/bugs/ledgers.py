@@ -84,6 +84,15 @@ class RefusedSettlementInserts(Ledger):
         return settled
 
 
+class CancelledSettlementInserts(Ledger):
+    def settle(self, settlement, now):
+        entry = self.jobs.get(settlement.seq)
+        if entry is not None and entry.cancelling is not None:
+            self.settlement_inserts += settlement.inserts
+            self.settlement_puts += settlement.puts
+        return super().settle(settlement, now)
+
+
 class RetryStartsFencesAnew(Ledger):
     def _amend_retry(self, entry, amend, now):
         verdict = super()._amend_retry(entry, amend, now)
@@ -529,6 +538,25 @@ class EventNumbersHaveGaps(Ledger):
     def _amend_suspend(self, entry, amend, now):
         entry.n += 1
         return super()._amend_suspend(entry, amend, now)
+
+
+class EndIsNotInTheFeed(Ledger):
+    def _publish(self, event, now):
+        if event.state not in FINAL:
+            super()._publish(event, now)
+
+
+class EndIsToldTwice(Ledger):
+    def _amend_cancel(self, entry, amend, now):
+        verdict = super()._amend_cancel(entry, amend, now)
+        if verdict == "requested":
+            self._record(entry, "cancelled", now, amend.by, state=State.CANCELLED)
+        return verdict
+
+
+class NobodyTookItsPlace(Ledger):
+    def _finish(self, entry, state, now, **how):
+        super()._finish(entry, state, now, **{**how, "replaced_by": None})
 
 
 class ReprioritisedInSilence(Ledger):

@@ -26,9 +26,7 @@ class HookFollower:
         self._hook = hook
         self._world = world
         self._thread = HookThread(f"daybreak-hook-{hook.name}")
-        self._feed = FeedFollower(
-            RECORD_KIND, hook.name, client.store, world, handle=self._call, event_kinds=hook.kinds
-        )
+        self._feed = FeedFollower(RECORD_KIND, hook.name, client.store, world, handle=self._call, wants=self._is_wanted)
 
     async def run(self) -> None:
         """Call the hook until cancelled. No error of a hook stops its worker."""
@@ -37,6 +35,9 @@ class HookFollower:
         finally:
             # Do not wait for the thread: the follower has already waited for a call that is still running.
             self._thread.close(timedelta())
+
+    def _is_wanted(self, event: Event) -> bool:
+        return event.kind in self._hook.kinds
 
     async def _call(self, event: Event) -> None:
         """Call the function until it returns without an error, at most MAX_ATTEMPTS times, with exponential backoff."""

@@ -21,7 +21,8 @@ from msgspec import Struct
 
 from daybreak.client.client import Client
 from daybreak.core.errors import CursorExpired, StoreError
-from daybreak.core.model import FINAL, Job, Put, QueueSettings
+from daybreak.core.events import ends_job
+from daybreak.core.model import Job, Put, QueueSettings
 from daybreak.core.text import safe
 from daybreak.core.units import counted, moment, span
 from daybreak.feeds.drop_folder.acceptance import Acceptance, Answer, Taken, open_and_hash
@@ -378,7 +379,7 @@ class FolderWatcher:
         while True:
             with contextlib.suppress(CursorExpired):
                 async for event, _ in self._client.events():
-                    if event.state in FINAL:
+                    if ends_job(event):
                         self._note_ended(event.job)
                         if event.job in self._paths_of:
                             self._to_finish.add(event.job)

@@ -47,3 +47,4 @@ class LiveEvent(Answer, frozen=True):
     progress: float | None = None
     note: str | None = None
     error: str | None = None
+    replaced_by: str | None = None

@@ -48,10 +48,10 @@ class Accepting(Book):
                 if victim is None:
                     return Inserted(Verdict.FULL, spec.id)
         if holder:
-            self._finish(holder, State.CANCELLED, now, by=spec.by, note="replaced")
+            self._finish(holder, State.CANCELLED, now, by=spec.by, note="replaced", replaced_by=spec.id)
         if victim and victim is not holder:
-            note = f"pushed out by {spec.id}"
-            self._finish(victim, State.FAILED, now, by=spec.by, reason=Reason.SHED, note=note, kind="shed")
+            shed = {"reason": Reason.SHED, "note": f"pushed out by {spec.id}", "kind": "shed"}
+            self._finish(victim, State.FAILED, now, by=spec.by, **shed, replaced_by=spec.id)  # type: ignore[arg-type]
         entry = self._accept(spec, settings, now)
         return Inserted(Verdict.NEW, spec.id, entry.seq, entry.state, "", victim.spec.id if victim else "")
 

@@ -140,6 +140,7 @@ class Book:
         reason: Reason | None = None,
         note: str = "",
         kind: str | None = None,
+        replaced_by: str | None = None,
     ) -> None:
         """End a job without an outcome of its own: cancelled, replaced, expired, shed or refused by a breaker."""
         self._release_offers(entry)
@@ -149,7 +150,8 @@ class Book:
         keep = entry.spec.options.keep_failed if state is State.FAILED else entry.spec.options.keep_completed
         self._close(entry, now, keep)
         self._count(entry, state.value if reason is None else f"{state} {reason}")
-        self._record(entry, kind or state.value, now, by, state=state, reason=reason, note=note, attempt=entry.attempt)
+        changed = {"state": state, "reason": reason, "attempt": entry.attempt}
+        self._record(entry, kind or state.value, now, by, **changed, note=note, replaced_by=replaced_by)
 
     def _close(self, entry: Entry, now: Now, keep_for: timedelta | None) -> None:
         spec = entry.spec

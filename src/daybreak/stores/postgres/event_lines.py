@@ -39,6 +39,7 @@ class Tail(Struct, omit_defaults=True):
     error: str = ""
     run: str | None = None
     owner: str | None = None
+    replaced_by: str | None = None
 
 
 class _Line(Tail, kw_only=True, omit_defaults=True):
@@ -57,7 +58,7 @@ def tail(event: Event) -> str:
         Tail(
             event.kind, event.by, event.state, event.reason, event.task, event.queue, event.priority, event.attempt,
             event.fence, None if event.run_at is None else micros(event.run_at), event.progress, event.note,
-            event.error, event.run, event.owner,
+            event.error, event.run, event.owner, event.replaced_by,
         )
     ).decode()[1:]  # fmt: skip
     # A database that is not UTF8 cannot store every character, and an error message may contain any.
@@ -104,6 +105,7 @@ def _event(line: _Line, job: str) -> Event:
         n=line.n, kind=line.kind, job=job, at=moment(line.at), by=line.by, state=line.state, reason=line.reason,
         task=line.task, queue=line.queue, priority=line.priority, attempt=line.attempt, fence=line.fence, run_at=run_at,
         progress=line.progress, note=line.note, error=line.error, run=line.run, owner=line.owner,
+        replaced_by=line.replaced_by,
     )  # fmt: skip
 
 

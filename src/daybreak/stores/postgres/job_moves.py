@@ -215,7 +215,15 @@ def record_event(ledger: Ledger, row: Row, event: Event) -> None:
 
 
 def finish(
-    ledger: Ledger, row: Row, state: State, *, by: str, reason: Reason | None = None, note: str = "", kind: str = ""
+    ledger: Ledger,
+    row: Row,
+    state: State,
+    *,
+    by: str,
+    reason: Reason | None = None,
+    note: str = "",
+    kind: str = "",
+    replaced_by: str | None = None,
 ) -> None:
     """End a job that did not run to an outcome: cancelled, replaced, expired, shed or failed fast at a breaker."""
     release_offers(ledger, row)
@@ -226,7 +234,8 @@ def finish(
     row.purge_at = None if keep is None else ledger.steady + span(keep)
     close(ledger, row)
     ledger.totals.count(row.lane, row.priority, state.value if reason is None else f"{state} {reason}")
-    record(ledger, row, kind or state.value, by, state=state, reason=reason, note=note, attempt=row.attempt)
+    changed = {"state": state, "reason": reason, "attempt": row.attempt}
+    record(ledger, row, kind or state.value, by, **changed, note=note, replaced_by=replaced_by)
     enter(ledger, row)
 
 

@@ -69,6 +69,7 @@ class Tail(Struct, omit_defaults=True):
     error: str = ""
     run: str | None = None
     owner: str | None = None
+    replaced_by: str | None = None
 
 
 _unpack_tail = msgspec.msgpack.Decoder(Tail).decode
@@ -90,7 +91,9 @@ def pack_end(fence: int | None, attempt: int | None, by: str, tail: bytes = b"")
 
 def pack_event(event: Event) -> bytes:
     """Pack a complete event, of a job that comes from another store."""
-    tail = Tail(event.task, event.queue, event.progress, event.note, event.error, event.run, event.owner)
+    tail = Tail(
+        event.task, event.queue, event.progress, event.note, event.error, event.run, event.owner, event.replaced_by
+    )
     if event.kind == "folded":  # its note follows from its number
         tail = _NO_TAIL
     head = EVENT_START.pack(
@@ -114,7 +117,7 @@ def unpack_event(job: str, packed: bytes, at: int) -> tuple[Event, int]:
         attempt=None if attempt == codes.NO_ATTEMPT else attempt,
         fence=None if fence == codes.NONE else int(fence), run_at=moment_or_none(run_at),
         task=tail.task, queue=tail.queue, progress=tail.progress, note=tail.note, error=tail.error, run=tail.run,
-        owner=tail.owner,
+        owner=tail.owner, replaced_by=tail.replaced_by,
     )  # fmt: skip
     return event, at
 

@@ -23,7 +23,6 @@ from daybreak.stores.redis.specs import Args, add_specs, check_priority, micros_
 _FATE: Final = struct.Struct("<3BIIIddd")
 _BEAT: Final = struct.Struct("<16sddBB")
 _SETTINGS: Final = struct.Struct("<BBddddB")
-_REPLACED: Final = pack_tail(Tail(note="replaced"))
 _COMPLETED: Final = State.COMPLETED  # looked up once: access to an enum member runs Python code
 TRISTATE: Final = {None: 2, True: 1, False: 0}
 
@@ -42,7 +41,7 @@ FAR_FUTURE: Final = 1 << 52  # later than any time
 
 def exchange(request: Exchange) -> Args:
     """The parts of an exchange, after flags that name them."""
-    args: Args = [0, _REPLACED]
+    args: Args = [0]
     flags = 0
     if request.settle:
         flags |= SETTLES | add_settlements(args, [cleaned_settlement(settlement) for settlement in request.settle])
@@ -62,7 +61,7 @@ def exchange(request: Exchange) -> Args:
 
 
 def insert(specs: Sequence[JobSpec]) -> Args:
-    args: Args = [INSERTS, _REPLACED]
+    args: Args = [INSERTS]
     add_specs(args, specs)
     return args
 

@@ -62,11 +62,20 @@ class Inserting:
                     return Inserted(Verdict.FULL, spec.id)
         if holder:
             self._uncount(holder)
-            job_moves.finish(ledger, holder, State.CANCELLED, by=spec.by, note="replaced")
+            job_moves.finish(ledger, holder, State.CANCELLED, by=spec.by, note="replaced", replaced_by=spec.id)
         if victim and not (holder and holder.seq == victim.seq):
             self._uncount(victim)
             note = f"pushed out by {spec.id}"
-            job_moves.finish(ledger, victim, State.FAILED, by=spec.by, reason=Reason.SHED, note=note, kind="shed")
+            job_moves.finish(
+                ledger,
+                victim,
+                State.FAILED,
+                by=spec.by,
+                reason=Reason.SHED,
+                note=note,
+                kind="shed",
+                replaced_by=spec.id,
+            )
         return self._accept(spec, settings, victim.id if victim else "")
 
     def _find_victim(self, spec: JobSpec, crowded: list[str]) -> Row | None:

@@ -171,7 +171,15 @@ def append_history(ledger: Ledger, seq: int, n: int, history: bytes | None, line
 
 
 def finish(
-    ledger: Ledger, row: Row, state: State, *, by: str, reason: Reason | None = None, note: str = "", kind: str = ""
+    ledger: Ledger,
+    row: Row,
+    state: State,
+    *,
+    by: str,
+    reason: Reason | None = None,
+    note: str = "",
+    kind: str = "",
+    replaced_by: str | None = None,
 ) -> None:
     """End a job without an outcome of its own: cancelled, replaced, expired, shed or refused by a breaker."""
     gauge_rows.release_offers(ledger, row)
@@ -184,7 +192,8 @@ def finish(
     row.purge_at = None if keep is None else ledger.steady + span(keep)
     forget_expiry(ledger, row)
     release_unique(ledger, row)
-    record(ledger, row, kind or state.value, by, state=state, reason=reason, note=note, attempt=row.attempt)
+    changed = {"state": state, "reason": reason, "attempt": row.attempt}
+    record(ledger, row, kind or state.value, by, **changed, note=note, replaced_by=replaced_by)
     enter(ledger, row)
     ledger.count(row.lane, row.priority, {state.value if reason is None else f"{state} {reason}": (1, 0)})
     ledger.wake(job_topic(row.id))

@@ -13,6 +13,7 @@ from daybreak.testing.contract.attempts import Attempts
 from daybreak.testing.contract.cancellation import Cancellation
 from daybreak.testing.contract.chosen_jobs import ChosenJobs
 from daybreak.testing.contract.deaths import Deaths
+from daybreak.testing.contract.ends import Ends
 from daybreak.testing.contract.events import Events, Tallies
 from daybreak.testing.contract.holders import Holders
 from daybreak.testing.contract.identity import Identity, Results
@@ -44,8 +45,8 @@ class StoreContract(
     Order, ChosenJobs, Turns, Aging, Positions, MaxRunning, Capacity, KnownTasks, Slots, ResourceSets, ReservedSlots,
     Rates, Gates, Holders, RetryBudget, Haste, Shedding, SheddingWaiters, SheddingAtAResource, Shortening, Totals,
     Fences, Lapses, Attempts, Deaths, Cancellation, Suspension, Amendments, BulkChanges,
-    Delays, Expiry, TwoClocks, Events, Tallies, Records, Identity, Results, Retention, Migration, Queries, Wakeups,
-    Versions,
+    Delays, Expiry, TwoClocks, Events, Ends, Tallies, Records, Identity, Results, Retention, Migration, Queries,
+    Wakeups, Versions,
 ):  # fmt: skip
     """Subclass it and define a fixture `store`: an open, empty store that is closed afterwards.
 

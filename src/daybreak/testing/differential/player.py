@@ -433,7 +433,7 @@ class Player:
         self._cursors.append((mine, other))
         for event in expected:
             self._note(f"event {event.kind}")
-            self._note("replaced", when=event.note == "replaced")
+            self._note("replaced", when=event.note == "replaced" and event.replaced_by is not None)
             self._note("spared", when=event.kind == "blocked" and event.note.startswith("retries of"))
             self._note("shortened", when=event.kind == "submitted" and bool(event.note))
             self._note("failed fast", when=event.kind == "failed" and event.note.startswith("the breaker"))

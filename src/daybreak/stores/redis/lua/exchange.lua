@@ -1,6 +1,6 @@
 -- The transaction that workers use most: settlements, the inserts and puts that come with them, inserts, puts, a claim.
 -- Each part is optional.
-local flags, replaced = number(), arg()
+local flags = number()
 local SETTLES, FOLLOWUPS, INSERTS, PUTS, CLAIMS, PUT_INSERTS = 1, 2, 4, 8, 16, 32
 local settlements, followups, batch, puts, claim = nil, {}, nil, nil, nil
 local function has_part(part) return band(flags, part) ~= 0 end
@@ -26,13 +26,13 @@ M.begin()
 local settled, accepted = '', nil
 if settlements then settled, accepted = M.settle_all(settlements) end
 for i = 1, #followups do
-  if accepted[followups[i].which] then M.insert_all(followups[i].batch, false, replaced) end
+  if accepted[followups[i].which] then M.insert_all(followups[i].batch, false) end
 end
 for i = 1, #followups do
-  if accepted[followups[i].which] then M.put_all(followups[i].puts, replaced) end
+  if accepted[followups[i].which] then M.put_all(followups[i].puts) end
 end
-local inserted = batch and M.insert_all(batch, true, replaced) or false
-local revisions = puts and M.put_all(puts, replaced) or {}
+local inserted = batch and M.insert_all(batch, true) or false
+local revisions = puts and M.put_all(puts) or {}
 M.flush()
 if next(freed) then M.offer_freed() end
 local claimed = claim and M.claim_all(claim) or false

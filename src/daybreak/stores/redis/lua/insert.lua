@@ -229,11 +229,15 @@ function M.find_conflict(batch, id, class, ties, settings, bounded)
 end
 
 -- Ends the replaced job and the shed job, which may be the same.
-function M.remove_others(id, class, holder, victim, replaced)
+function M.remove_others(id, class, holder, victim)
   local by = M.by_of(class)
-  if holder then M.finish(holder, CANCELLED, by, K.cancelled, nil, 'replaced', replaced) end
+  if holder then
+    local tail = cmsgpack.pack({ note = 'replaced', replaced_by = id })
+    M.finish(holder, CANCELLED, by, K.cancelled, nil, 'replaced', tail)
+  end
   if victim and not (holder and holder.seq == victim.seq) then
-    M.fail(victim, by, K.shed, K.REASON_SHED, 'pushed out by ' .. id)
+    local note = 'pushed out by ' .. id
+    M.finish(victim, FAILED, by, K.shed, K.REASON_SHED, note, cmsgpack.pack({ note = note, replaced_by = id }))
   end
 end
 
@@ -241,7 +245,7 @@ end
 -- of it.
 -- Returns the first new seq, the answers, and the ids of existing and shed jobs. If all jobs are new and of one class, the
 -- answers are only their state.
-function M.insert_all(batch, bounded, replaced)
+function M.insert_all(batch, bounded)
   local ids, class_of_job, answers, others, evicted = batch.ids, batch.class_of_job, {}, {}, {}
   if #ids == 0 then return { 0, '', others } end
   local seq_of_id, at, jobs = M.fetch('id', ids), M.cache('at'), M.cache('job')
@@ -260,7 +264,7 @@ function M.insert_all(batch, bounded, replaced)
         verdict, other, holder, victim = M.find_conflict(batch, id, class, ties, settings, bounded)
       end
       if not verdict then
-        if holder or victim then M.remove_others(id, class, holder, victim, replaced) end
+        if holder or victim then M.remove_others(id, class, holder, victim) end
         if not class.is_prepared then M.prepare(class, settings) end
         last = last + 1
         local seq = format(K.SEQ, last)

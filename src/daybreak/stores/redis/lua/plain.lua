@@ -9,7 +9,7 @@ local call, P, argv, pack, unpack_from, format = redis.call, KEYS[1], ARGV, stru
 local band, MAX_JOBS, ROW = bit.band, 500, 500
 local QUEUED, RUNNING, COMPLETED = 2, 3, 5 -- these and all numbers below are as in prelude.lua
 local HEAD = '<BBBBBBI4I4dI4I4I4ddd'
-local p, meta, clock = 5, P .. 'meta', call('TIME')
+local p, meta, clock = 4, P .. 'meta', call('TIME')
 local kept = call('HMGET', meta, 'time', 'pos', 'look', 'clock', 'needs')
 if tonumber(kept[5] or 0) > VERSION then return nil end -- the prelude returns the error
 local offset, shown = tonumber(kept[4] or 0), clock[1] * 1000000 + clock[2] + tonumber(argv[2])

@@ -9,7 +9,7 @@ function M.read_put()
 end
 
 -- Returns the new revision as text; '0' if the expected revision did not match and nothing was written.
-function M.put(record, replaced)
+function M.put(record)
   local name = 'records:' .. record.kind
   if record.expect ~= '' then
     local existing = M.hget(name, record.name)
@@ -39,7 +39,7 @@ function M.put(record, replaced)
   elseif record.kind == 'request' and record.value ~= '' then
     M.wake('worker:' .. (record.name:match('^(.*) ') or ''))
   end
-  if record.batch then M.insert_all(record.batch, false, replaced) end
+  if record.batch then M.insert_all(record.batch, false) end
   return text(revision)
 end
 
@@ -49,8 +49,8 @@ function M.read_puts()
   return puts
 end
 
-function M.put_all(puts, replaced)
+function M.put_all(puts)
   local answers = {}
-  for i = 1, #puts do answers[i] = M.put(puts[i], replaced) end
+  for i = 1, #puts do answers[i] = M.put(puts[i]) end
   return answers
 end
