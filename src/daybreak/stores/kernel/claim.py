@@ -206,7 +206,7 @@ class Claiming:
         if is_overdue or not head.needs:
             return Candidate(queue, head, is_overdue)
         gauges = tx.gauges
-        if gauges.shut(head.needs) is not None and tx.fail_fast_among([head]):
+        if gauges.shut(head.needs) is not None and tx.fail_fast_among([head.seq]):
             return Candidate(queue, head, fails_fast=True)
         lacking = gauges.lacking(head)
         if lacking is None:

@@ -73,6 +73,12 @@ class Gauges:
             self._table.write_gauges(changed)
             self._stored |= changed
 
+    def forget(self) -> None:
+        """Forget all gauges, with what they were changed to and not saved."""
+        self._known.clear()
+        self._stored.clear()
+        self.freed.clear()
+
     # -- slots ---------------------------------------------------------------------------------------------------------
 
     def lacking(self, job: ResourceUser) -> str | None:

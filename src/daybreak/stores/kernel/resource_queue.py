@@ -165,10 +165,11 @@ def _in_growing_batches(tx: Transaction, seqs: Sequence[int]) -> Iterator[Row]:
 
 
 def _fail_fast_waiters(tx: Transaction, resource: str) -> None:
-    for seqs in _waiting_by_lane(tx, resource):
-        for row in tx.load(seqs[:MAX_OFFERED]).values():
-            if row.options.fail_fast and tx.gauges.shut(row.needs) is not None:
-                fail_fast(tx, row)
+    first = [seq for seqs in _waiting_by_lane(tx, resource) for seq in seqs[:MAX_OFFERED]]
+    among = tx.fail_fast_among(first)
+    for row in tx.load([seq for seq in first if seq in among]).values():
+        if tx.gauges.shut(row.needs) is not None:
+            fail_fast(tx, row)
 
 
 def _offer_retries(tx: Transaction, cause: str, gauge: Gauge) -> bool:

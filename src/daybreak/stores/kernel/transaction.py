@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from daybreak.core.events import Event
 from daybreak.core.model import FINAL, QueueSettings, Settlement, State
@@ -22,6 +22,16 @@ from daybreak.stores.kernel.totals import Totals
 
 QUEUED, SCHEDULED, RUNNING = State.QUEUED, State.SCHEDULED, State.RUNNING
 Cell = tuple[LaneName, int, State]
+
+
+class Mark(NamedTuple):
+    """What a transaction has collected up to a point, for `Transaction.rewind`."""
+
+    tallies: Counter[Cell]
+    totals: Totals
+    published: int
+    topics: set[str]
+    freed: set[str]
 
 
 class Transaction(Tables):
@@ -215,15 +225,37 @@ class Transaction(Tables):
         """Wake the watchers of a topic after the commit."""
         self.topics.add(topic)
 
+    # -- savepoints ----------------------------------------------------------------------------------------------------
+
+    def mark(self) -> Mark:
+        """Write all that was changed so far, and note what was collected, so that `rewind` can return to here."""
+        self.write()
+        self.gauges.save()
+        tallies, totals, topics = Counter(self.tallies), self.totals.copy(), set(self.topics)
+        return Mark(tallies, totals, len(self.published), topics, set(self.gauges.freed))
+
+    def rewind(self, mark: Mark) -> None:
+        """Return to a mark, after the store has undone what was written since. What was read is read again."""
+        self.tallies, self.totals, _, self.topics, _ = mark
+        del self.published[mark.published :]
+        self.gauges.forget()
+        self.gauges.freed.update(mark.freed)
+        self._rows.clear()
+        self._changed.clear()
+        self._dropped.clear()
+        self._keys.clear()
+        self._names.clear()
+        self._settings.clear()
+
     # -- what a store may do better -----------------------------------------------------------------------------------
 
     def take_heads(self, heads: Sequence[Head]) -> dict[int, Row]:
         """Lock these jobs and read the rest of them; those that another claim has taken meanwhile are left out."""
         return self.load([head.seq for head in heads])
 
-    def fail_fast_among(self, heads: Sequence[Head]) -> set[int]:
+    def fail_fast_among(self, seqs: Sequence[int]) -> set[int]:
         """Those of these jobs that ask not to wait for an open breaker."""
-        return {seq for seq, row in self.load([head.seq for head in heads]).items() if row.options.fail_fast}
+        return {seq for seq, row in self.load(seqs).items() if row.options.fail_fast}
 
     def max_waiting(self, resource: str) -> int | None:
         """How many jobs may wait for a resource; None is unlimited."""
