@@ -202,7 +202,7 @@ class Claiming:
         """Decide what to do with a job. What it needs is taken, or its wait planned, at once: the decision on the next
         jobs depends on it."""
         tx = self._tx
-        is_overdue = moves.is_overdue(tx, head.expires)
+        is_overdue = moves.is_overdue(tx, head)
         if is_overdue or not head.needs:
             return Candidate(queue, head, is_overdue)
         gauges = tx.gauges

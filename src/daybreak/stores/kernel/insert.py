@@ -104,11 +104,10 @@ class Inserting:
                     return Inserted(Verdict.FULL, spec.id)
         if holder:
             self._uncount(holder)
-            moves.finish(tx, holder, State.CANCELLED, by=spec.by, note="replaced")
+            moves.finish(tx, holder, State.CANCELLED, by=spec.by, note="replaced", replaced_by=spec.id)
         if victim and victim is not holder:
             self._uncount(victim)
-            note = f"pushed out by {spec.id}"
-            moves.finish(tx, victim, State.FAILED, by=spec.by, reason=Reason.SHED, note=note, kind="shed")
+            self._shed(victim, spec)
         row = self._accept(spec, settings)
         return Inserted(Verdict.NEW, spec.id, row.seq, row.state, "", victim.id if victim else "")
 
@@ -181,6 +180,12 @@ class Inserting:
             if row.state in (State.QUEUED, State.BLOCKED):
                 return row if row.priority > spec.priority else None
             self._last.clear()  # it was claimed or changed while this transaction waited for its lock
+
+    def _shed(self, victim: Row, spec: JobSpec) -> None:
+        shed, note = Reason.SHED, f"pushed out by {spec.id}"
+        moves.finish(
+            self._tx, victim, State.FAILED, by=spec.by, reason=shed, note=note, kind="shed", replaced_by=spec.id
+        )
 
     def _last_in_rank(self, queue: str, cause: str | None) -> int | None:
         if cause is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from daybreak.core.model import FINAL, Reason, State
 from daybreak.core.rank import rank_of
 from daybreak.core.units import span
+from daybreak.stores.kernel.port import Head
 from daybreak.stores.kernel.row import STEADY, Row
 from daybreak.stores.kernel.transaction import Transaction
 
@@ -31,9 +32,9 @@ def is_early(tx: Transaction, row: Row) -> bool:
     return row.due is not None and row.due > (tx.steady if row.clock == STEADY else tx.wall)
 
 
-def is_overdue(tx: Transaction, expires: int | None) -> bool:
+def is_overdue(tx: Transaction, job: Head) -> bool:
     """Whether a job has waited too long for its first start."""
-    return expires is not None and expires <= tx.steady
+    return job.expires is not None and job.expires <= tx.steady
 
 
 # -- leases ------------------------------------------------------------------------------------------------------------
@@ -77,6 +78,7 @@ def finish(
     reason: Reason | None = None,
     note: str = "",
     kind: str | None = None,
+    replaced_by: str | None = None,
 ) -> None:
     """End a job without an outcome of its own: cancelled, replaced, expired, shed or refused by a breaker."""
     release_offers(tx, row)
@@ -86,7 +88,8 @@ def finish(
     keep = row.options.keep_failed if state is State.FAILED else row.options.keep_completed
     close(tx, row, None if keep is None else span(keep))
     tx.count(row, state.value if reason is None else f"{state} {reason}")
-    tx.record(row, kind or state.value, by, state=state, reason=reason, note=note, attempt=row.attempt)
+    changed = {"state": state, "reason": reason, "attempt": row.attempt, "note": note, "replaced_by": replaced_by}
+    tx.record(row, kind or state.value, by, **changed)
 
 
 def close(tx: Transaction, row: Row, keep_for: int | None) -> None:

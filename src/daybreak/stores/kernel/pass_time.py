@@ -44,7 +44,7 @@ def expire(tx: Transaction, limit: int) -> int:
     expired = 0
     for row in tx.load(tx.overdue(limit)).values():
         # It may have started or ended while this transaction waited for its lock.
-        if moves.is_overdue(tx, row.expires) and row.state is not State.RUNNING and row.state not in FINAL:
+        if moves.is_overdue(tx, row) and row.state is not State.RUNNING and row.state not in FINAL:
             moves.expire(tx, row)
             expired += 1
     return expired

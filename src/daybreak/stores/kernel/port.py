@@ -80,7 +80,8 @@ class NextDue(NamedTuple):
 
 @dataclass(slots=True)
 class HeldLease:
-    """The part of a lease that a heartbeat reads and changes. None leaves a value as it is."""
+    """The part of a lease that a heartbeat reads and changes. None leaves a value as it is, and so does a `term` of 0:
+    the lease is not extended."""
 
     seq: int
     job: str

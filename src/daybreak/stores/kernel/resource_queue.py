@@ -139,7 +139,7 @@ def _offer_lane(tx: Transaction, resource: str, gauge: Gauge, seqs: Sequence[int
             return tried, False
         row = next(rows)
         slots = need_of(row.spec, resource)
-        if moves.is_overdue(tx, row.expires):
+        if moves.is_overdue(tx, row):
             moves.expire(tx, row)
         elif row.spec.holder is not None:
             _grant(tx, row, row.spec.holder)

@@ -78,33 +78,31 @@ class Settling:
 def extend(tx: Transaction, beats: Sequence[Beat]) -> list[Extended]:
     """Extend leases. Reads only the lease, not the job: arguments may be large, and heartbeats are frequent."""
     leases = tx.read_leases(sorted({beat.seq for beat in beats}))
-    held: dict[int, HeldLease] = {}
-    answers = []
-    for beat in beats:
-        lease = leases.get(beat.seq)
-        if lease is None or lease.fence != beat.fence:
-            answers.append(Extended(held=False))
-            continue
-        held[lease.seq] = lease
-        lease.term = span(beat.lease_for)
-        if beat.alone is not None:
-            lease.alone = beat.alone
-        if beat.begun is not None:
-            lease.ahead = not beat.begun
-        if beat.checkpoint is not None:
-            lease.checkpoint = beat.checkpoint
-        if beat.progress is not None:
-            lease.progress, lease.message = beat.progress, beat.message
-            tx.publish(
-                Event(
-                    n=lease.n, kind="progress", job=lease.job, at=tx.at, by=lease.worker, progress=beat.progress,
-                    note=beat.message,
-                )
-            )  # fmt: skip
-        answers.append(Extended(held=True, cancel=lease.is_cancelled, suspend=lease.is_suspending))
-    if held:
-        tx.write_leases(list(held.values()))
+    answers = [_extend(tx, leases.get(beat.seq), beat) for beat in beats]
+    if held := [lease for lease in leases.values() if lease.term]:
+        tx.write_leases(held)
     return answers
+
+
+def _extend(tx: Transaction, lease: HeldLease | None, beat: Beat) -> Extended:
+    if lease is None or lease.fence != beat.fence:
+        return Extended(held=False)
+    lease.term = span(beat.lease_for)
+    if beat.alone is not None:
+        lease.alone = beat.alone
+    if beat.begun is not None:
+        lease.ahead = not beat.begun
+    if beat.checkpoint is not None:
+        lease.checkpoint = beat.checkpoint
+    if beat.progress is not None:
+        lease.progress, lease.message = beat.progress, beat.message
+        tx.publish(
+            Event(
+                n=lease.n, kind="progress", job=lease.job, at=tx.at, by=lease.worker, progress=beat.progress,
+                note=beat.message,
+            )
+        )  # fmt: skip
+    return Extended(held=True, cancel=lease.is_cancelled, suspend=lease.is_suspending)
 
 
 def reap(tx: Transaction, request: Reap, asked_at: int) -> list[Lease]:
