@@ -236,6 +236,7 @@ BUGS = [
     ("wakeups", stores.WakeUpIsLost, "test_a_wake_up_between_look_and_wait_is_not_lost"),
     ("wakeups", stores.WakeUpIsNotCalledOut, "test_a_wake_up_is_called_out_before_a_wait_is_over"),
     ("wakeups", ledgers.RequestIsNotTold, "test_a_request_record_wakes_the_worker_that_it_names"),
+    ("wakeups", ledgers.ScheduleIsNotTold, "test_a_schedule_wakes_those_who_watch_schedules"),
     ("wakeups", ledgers.RoomIsNotTold, "test_room_under_max_running_wakes_the_queue"),
 ]  # fmt: skip
 

@@ -11,10 +11,11 @@ from daybreak.api.locks import Lock
 from daybreak.api.locks.slots import ResourceHandle
 from daybreak.api.portal import BlockingIterator
 from daybreak.api.queues import LeaseHandle, QueueHandle
+from daybreak.api.schedules import ScheduleHandle
 from daybreak.runs.run import Run
 from daybreak.testing import Inline
 
-FACES = [Task, JobHandle, QueueHandle, LeaseHandle, ResourceHandle, Lock, Run, Daybreak, Inline]
+FACES = [Task, JobHandle, QueueHandle, LeaseHandle, ResourceHandle, Lock, Run, ScheduleHandle, Daybreak, Inline]
 
 # Names that no letter tells apart: wait would be await, a word of the language.
 SPECIAL = {"await_": "wait"}
@@ -27,7 +28,7 @@ PLAIN = {
     Task: {"using", "upgrade"},
     Daybreak: {
         "use", "task", "find_task", "setup", "wrap", "lifespan", "on", "job", "queue", "resource", "lock", "retrying",
-        "rule", "limit_time", "watch",
+        "rule", "limit_time", "watch", "schedule", "find_schedule",
         "worker_command", "worker_settings", "run_worker",
     },
     LeaseHandle: {"on_extended"},

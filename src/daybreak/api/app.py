@@ -8,7 +8,7 @@ import functools
 import inspect
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from daybreak.api.locks.time_limit import TimeLimit
     from daybreak.api.queues import QueueHandle
     from daybreak.api.resources import ResourceInfo
+    from daybreak.api.schedules import ScheduleDeclaration, ScheduleHandle, ScheduleInfo
     from daybreak.api.spooled_submits import SpooledSubmits
     from daybreak.api.stats import Stats
     from daybreak.api.trends import Trends
@@ -94,6 +95,7 @@ class Daybreak:
         self.world = world or RealWorld()
         self.hooks = Hooks(self.world)
         self.watches: list[FolderWatch] = []
+        self.declared_schedules: dict[str, ScheduleDeclaration] = {}
         self._settings: config.Settings | None = None
         self._open_sessions: Sessions | None = None
         # One lock per process id: a lock that another thread held at a fork would never be released in the child.
@@ -259,6 +261,65 @@ class Daybreak:
             done_marker=done_marker, queue=queue, delete=delete, retry=retry, max_running=max_running,
             capacity=capacity, max_size=max_size, polling=polling,
         )  # fmt: skip
+
+    @overload
+    def schedule(
+        self, name: str, task: Task[..., Any] | str, *, cron: str | None = None, every: object = None,
+        at: object = None, tz: object = None, args: Mapping[str, Any] | Sequence[Any] | None = None,
+        catch_up: Literal["skip", "latest", "all"] = "latest", overlap: Literal["skip", "queue", "allow"] = "skip",
+        grace: object = "1m", jitter: object = None,
+    ) -> ScheduleHandle: ...  # fmt: skip
+    @overload
+    def schedule(
+        self, name: str, task: None = None, *, cron: str | None = None, every: object = None, at: object = None,
+        tz: object = None, args: Mapping[str, Any] | Sequence[Any] | None = None,
+        catch_up: Literal["skip", "latest", "all"] = "latest", overlap: Literal["skip", "queue", "allow"] = "skip",
+        grace: object = "1m", jitter: object = None,
+    ) -> Callable[[Task[P, R]], Task[P, R]]: ...  # fmt: skip
+    def schedule(self, name: str, task: Task[..., Any] | str | None = None, **options: Any) -> Any:
+        """Declare a schedule: a job of the task at every tick. Workers write it to the store when they start, and every
+        worker and server fires the ticks, each once; `app.schedule(...).save()` writes it now. Without a task it is a
+        decorator, for above `@app.task`.
+
+        The ticks are those of a `cron` expression in the zone `tz` (default UTC), the multiples of an interval
+        (`every="15m"`), or given instants (`at`). `args` are the arguments of the jobs. A tick is on time for `grace`;
+        `catch_up` decides about those that were missed: "skip", the "latest" or "all". `overlap` decides about a tick
+        whose earlier job has not ended: "skip" it, "queue" it behind that job, or "allow" both to run. `jitter` delays
+        each job by up to this long."""
+        from daybreak.api.schedules.declared import declare  # noqa: PLC0415 - many programs have no schedules
+        from daybreak.api.schedules.handle import ScheduleHandle  # noqa: PLC0415
+
+        if task is None:
+
+            def register(task: Task[..., Any]) -> Task[..., Any]:
+                self.schedule(name, task, **options)
+                return task
+
+            return register
+        found = self.find_task(task) if isinstance(task, str) else task
+        if not isinstance(found, Task):
+            raise BadInput(f"schedule {name!r:.60}: {found!r:.60} is no task: write @app.task above the function")
+        declared = declare(name, found, **options)
+        if declared.name in self.declared_schedules:
+            raise BadInput(f"two schedules are named {declared.name!r}: give one of them another name")
+        self.declared_schedules[declared.name] = declared
+        self.program.fed_queues.append(found.queue)
+        return ScheduleHandle(self, declared.name, declared)
+
+    def find_schedule(self, name: str) -> ScheduleHandle:
+        """Return a handle on a schedule by its name. The first operation on the handle shows whether it exists."""
+        from daybreak.api.schedules.handle import ScheduleHandle  # noqa: PLC0415
+        from daybreak.client.schedule_changes import check_schedule_name  # noqa: PLC0415
+
+        return ScheduleHandle(self, check_schedule_name(name), self.declared_schedules.get(name))
+
+    async def aschedules(self) -> list[ScheduleInfo]:
+        """Every schedule of the store, by name."""
+        from daybreak.api.schedules.info import all_schedules  # noqa: PLC0415
+
+        return await self._sessions.here(self._with_client(all_schedules))
+
+    schedules = blocking(aschedules)
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 

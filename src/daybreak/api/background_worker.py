@@ -79,6 +79,10 @@ async def make_worker(app: Daybreak, settings: WorkerSettings, target: str | Non
     """Build a worker for all tasks of an app, on the store of the running loop."""
     client = await app.client()
     await provide(client, app.program.resources())
+    if app.declared_schedules or app.name:
+        from daybreak.api.schedules.declared import provide_schedules  # noqa: PLC0415 - many apps have no schedules
+
+        await provide_schedules(app, client)
     target = target or target_of(app)
     blobs = await app._sessions.files.blobs()  # noqa: SLF001 - the app and its workers are one part
     launch = child_plan(app, settings, target, is_shared=client.store.traits.shared, blobs=blobs)

@@ -80,6 +80,12 @@ class Task(Generic[P, R]):
     def _portal(self) -> Portal:
         return self._sessions.portal
 
+    @property
+    def queue(self) -> str:
+        """The queue of the jobs that are submitted through it."""
+        queue: str = self._options.get("queue", self.definition.queue)
+        return queue
+
     def __repr__(self) -> str:
         return f"<task {self.name}>"
 

@@ -60,6 +60,7 @@ store_options(command)
 
 def _run(app: Any, target: str, address: Any, queues: tuple[str, ...], how: dict[str, Any]) -> int:
     from daybreak.api.resources import provide  # noqa: PLC0415 - `--help` does not need all this
+    from daybreak.api.schedules.declared import provide_schedules  # noqa: PLC0415
     from daybreak.sqs.dispatcher import Dispatcher  # noqa: PLC0415
     from daybreak.sqs.queues import open_queues  # noqa: PLC0415
     from daybreak.worker.settings import WorkerSettings  # noqa: PLC0415
@@ -75,6 +76,7 @@ def _run(app: Any, target: str, address: Any, queues: tuple[str, ...], how: dict
         opened = await stack.enter_async_context(open_queues(address))
         client = await app.client()
         await provide(client, app.program.resources())
+        await provide_schedules(app, client)
         return Dispatcher(
             client.store,
             opened,

@@ -23,6 +23,7 @@ from daybreak.core.errors import (
     ResultTimeout,
     RunNotFound,
     RunTimeout,
+    ScheduleNotFound,
     StoreError,
 )
 from daybreak.core.text import safe
@@ -66,6 +67,7 @@ _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
     (click.ClickException, Exit.USAGE),
     (JobNotFound, Exit.NOT_FOUND),
     (RunNotFound, Exit.NOT_FOUND),
+    (ScheduleNotFound, Exit.NOT_FOUND),
     (NotFound, Exit.NOT_FOUND),
     (KeySpent, Exit.NOT_FOUND),
     (ResultTimeout, Exit.TOO_LONG),

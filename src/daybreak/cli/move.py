@@ -44,7 +44,7 @@ def command(to: str, queue: str | None, no_wait: bool) -> int:
         raise BadInput("--to names the store that holds the jobs already: name another one")
     report = asyncio.run(_move(here, url, queue, wait=not no_wait))
     _say(report, here, url, queue)
-    return 1 if report.held_back or report.running else 0
+    return 1 if report.held_back or report.schedules_held_back or report.running else 0
 
 
 store_options(command)
@@ -97,12 +97,16 @@ def _say(report: Report, here: Session, url: str, queue: str | None) -> None:
         say(f"{counted(report.known, 'job was', 'jobs were')} in the new store already")
     if report.settings:
         say(f"the settings of {counted(report.settings, 'queue')} copied")
+    if report.schedules:
+        say(f"{counted(report.schedules, 'schedule')} moved")
     if report.running:
         again = here.command("move", "--to", config.shown(url), *(() if queue is None else ("--queue", queue)))
         say(
             f"{counted(report.running, 'running job was', 'running jobs were')} left in the old store; "
             f"move the rest later with: {again}"
         )
+    for name, why in report.schedules_held_back.items():
+        say(f"schedule {safe(name)} was not moved: {safe(why)}")
     for job, why in list(report.held_back.items())[:20]:
         say(f"job {safe(job)} was not moved: {safe(why)}")
     if len(report.held_back) > 20:

@@ -273,6 +273,10 @@ class Client:
 
     # -- read ----------------------------------------------------------------------------------------------------------
 
+    def new_id(self) -> str:
+        """The id of a new job."""
+        return self._new_id()
+
     def wall(self) -> int:
         """The wall clock of this client, in microseconds. For display only."""
         return self._world.wall()

@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from daybreak.client.job_logs import copy_logs, delete_logs
+from daybreak.client.schedule_migration import move_schedules
 from daybreak.core.errors import BadInput, StoreCorrupt
 from daybreak.core.model import FINAL, Job, Put, State
 from daybreak.files import FileStore
@@ -33,10 +34,10 @@ PROBE_KIND: Final = "moving"  # the kind of the record that shows whether source
 POLL_INTERVAL: Final = timedelta(seconds=1)
 STARTABLE: Final = frozenset({State.QUEUED, State.SCHEDULED, State.BLOCKED})
 # The records to move: settings, pauses of watched folders, and tokens, so that callers of a server need no new ones.
-# Limits of resources are moved before the first job that needs them. All other records describe the old store and stay:
-# sessions, sign-in codes, answers under idempotency keys and the audit of its server, its trends (kinds that begin with
-# `trend`), and contents of files (`files`, and kinds that begin with `blob`), which are copied with the jobs that refer
-# to them.
+# Schedules are moved by `schedule_migration`. Limits of resources are moved before the first job that needs them. All
+# other records describe the old store and stay: sessions, sign-in codes, answers under idempotency keys and the audit
+# of its server, its trends (kinds that begin with `trend`), and contents of files (`files`, and kinds that begin with
+# `blob`), which are copied with the jobs that refer to them.
 # The logs of jobs (kinds that begin with `log`) go with their jobs. Requests to workers and the stacks that they answer
 # (`request`, `stack`) are of this minute. The name of a ledger on message queues (`sqs`) is of this store, and the
 # records of which delivery of a job counts (`delivery`) go with the end of the job: while it runs, it is not moved.
@@ -46,13 +47,16 @@ RUN_KINDS: Final = ("run", "active run")  # a run and its mark: they go with the
 
 @dataclass
 class Report:
-    """The progress of a move. `held_back` says for each job that stayed why, by its id."""
+    """The progress of a move. `held_back` says for each job that stayed why, by its id; `schedules_held_back` for
+    each schedule, by its name."""
 
     moved: int = 0
     known: int = 0
     settings: int = 0
     running: int = 0
     held_back: dict[str, str] = field(default_factory=dict)
+    schedules: int = 0
+    schedules_held_back: dict[str, str] = field(default_factory=dict)
 
 
 class _Run(Struct, frozen=True):
@@ -130,6 +134,9 @@ class Mover:
                 if kind != "queue" or self._queue in (None, record.name)
             ]
             self.report.settings += sum(answer is not None for answer in await self._target.put(puts)) if puts else 0
+        self.report.schedules, self.report.schedules_held_back = await move_schedules(
+            self._source, self._target, queue=self._queue, copy_contents=self._copy_digests
+        )
         await self._copy_runs()
 
     async def _copy_runs(self) -> None:
@@ -226,6 +233,10 @@ class Mover:
             self._source, [job for (job, _, _), gone in zip(there, dropped.moved, strict=True) if gone and job in ran]
         )
         self._on_progress(self.report)
+
+    async def _copy_digests(self, digests: set[str]) -> None:
+        if digests and self._files is not None:
+            await copy_contents(*self._files, digests)
 
     async def _copy_contents(self, packed: Moved) -> bool:
         """Copy what a job refers to. If that is not possible, the job stays."""

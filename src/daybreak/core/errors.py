@@ -24,6 +24,7 @@ DaybreakError
 │   └── LockCycle                  a deadlock: the lock requests wait for one another; the youngest is refused
 ├── JobNotFound (LookupError)      no job has this id
 ├── RunNotFound (LookupError)      no run has this name; the message suggests the closest one
+├── ScheduleNotFound (LookupError) no schedule has this name; the message suggests the closest one
 ├── RunTimeout (TimeoutError)      raised by run.wait(): the run has not ended yet, and continues
 ├── JobFailed                      raised by result(): the job failed, with its reason and remote traceback
 ├── JobCancelled                   raised by result(): the job was cancelled
@@ -271,6 +272,24 @@ class RunNotFound(DaybreakError, LookupError):
             hint = "this store has no runs"
         super().__init__(f"no run named {run!r}; {hint}")
         self.run = run
+
+
+class ScheduleNotFound(DaybreakError, LookupError):
+    """No schedule in the store has this name."""
+
+    def __init__(self, schedule: str, known: Iterable[str] = ()) -> None:
+        from difflib import get_close_matches  # noqa: PLC0415 - slow to import, and rarely needed
+
+        names = list(known)
+        close = get_close_matches(schedule, names, n=1)
+        if close:
+            hint = f"did you mean {close[0]!r}?"
+        elif names:
+            hint = f"there are {', '.join(map(repr, names[:5]))}"
+        else:
+            hint = "this store has no schedules: a worker writes those that its code declares when it starts"
+        super().__init__(f"no schedule named {schedule!r}; {hint}")
+        self.schedule = schedule
 
 
 class RunChanged(Refused):

@@ -24,6 +24,8 @@ from daybreak.server.access.sessions import create_code
 from daybreak.server.access.tokens import has_usable_token
 from daybreak.server.certificate import check_certificate
 from daybreak.server.settings import ServerSettings
+from daybreak.services import runner as services
+from daybreak.services.schedule_ticker import ScheduleTicker
 from daybreak.telemetry import sdk
 
 if TYPE_CHECKING:
@@ -165,9 +167,11 @@ async def _serve(
         sdk.set_up_metrics()
         exporting = asyncio.create_task(StoreMetrics(client).run())
         alerts = alert_settings(app.settings.alerts)
-        watch = asyncio.create_task(AlertWatch(client, alerts, app.world).run()) if alerts.enabled else None
+        ticking = asyncio.create_task(services.run([ScheduleTicker(client.store, app.world)], app.world))
+        background = [exporting, ticking]
+        if alerts.enabled:
+            background.append(asyncio.create_task(AlertWatch(client, alerts, app.world).run()))
         await server.serve(sockets=sockets)
-        background = [exporting] if watch is None else [exporting, watch]
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)

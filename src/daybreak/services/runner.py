@@ -6,16 +6,17 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from daybreak.core.errors import StoreError
 from daybreak.files import FileStore
 from daybreak.services.file_collector import FileCollector
 from daybreak.services.janitor import Janitor
 from daybreak.services.reaper import OnSettled, Reaper, reap_interval
+from daybreak.services.schedule_ticker import ScheduleTicker
 from daybreak.services.scheduler import Scheduler
 from daybreak.services.trend_sampler import TrendSampler
-from daybreak.store.protocol import Store
+from daybreak.store.protocol import Store, Watch
 from daybreak.system import patience
 from daybreak.system.ports import World
 
@@ -31,6 +32,15 @@ class Service(Protocol):
 
     async def tick(self) -> timedelta:
         """Do what is due, and return the delay until the next tick."""
+        ...
+
+
+@runtime_checkable
+class WatchingService(Service, Protocol):
+    """A service that also ticks when something changes."""
+
+    def watch(self) -> Watch:
+        """A watch that wakes it before its delay is over."""
         ...
 
 
@@ -52,6 +62,7 @@ def default_services(
     return [
         Reaper(store, world, name=name, every=reap_interval(lease_for), lease_for=lease_for, on_settled=on_reaped),
         Scheduler(store),
+        ScheduleTicker(store, world),
         Janitor(store, world, name=name),
         TrendSampler(store, world),
         *collector,
@@ -67,11 +78,23 @@ async def run(services: Sequence[Service], world: World) -> None:
 
 
 async def _run(service: Service, world: World) -> None:
+    watch = service.watch() if isinstance(service, WatchingService) else None
+    try:
+        await _run_watched(service, world, watch)
+    finally:
+        if watch is not None:
+            watch.close()
+
+
+async def _run_watched(service: Service, world: World, watch: Watch | None) -> None:
     pause = timedelta(milliseconds=100)
     while True:
         try:
             delay = await service.tick()
             pause = timedelta(milliseconds=100)
+            if watch is not None:
+                await watch.wait(delay)
+                continue
         except Exception as error:  # noqa: BLE001 - whatever fails, this service is retried and the others go on
             # Random, so that many workers do not return to a store at the same instant.
             delay = pause * (0.5 + world.chance.random())

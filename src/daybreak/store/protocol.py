@@ -452,6 +452,8 @@ def asked_worker(name: str) -> str:
     return name.rpartition(" ")[0]
 
 
+SCHEDULE_KIND: Final = "schedule"  # a record of this kind is a schedule
+SCHEDULES_TOPIC: Final = "schedules"  # the topic for: a schedule was written or deleted
 EVENTS_TOPIC: Final = "events"
 LATEST: Final = "latest"  # the event cursor after all events there are now
 

@@ -149,7 +149,7 @@ class Program:
         self.wraps: list[Callable[[Context], AbstractContextManager[Any]]] = []
         self.rules: list[Rule] = []
         self.lifespans: list[Callable[[], AbstractAsyncContextManager[Any] | AbstractContextManager[Any]]] = []
-        self.fed_queues: list[str] = []  # queues of watched folders
+        self.fed_queues: list[str] = []  # queues of watched folders and schedules
 
     def add(self, definition: Definition) -> None:
         """Register a task. The same function may be registered again; another one of the same name is an error."""
@@ -197,7 +197,7 @@ class Program:
         return [resource for resource in named if isinstance(resource, Resource)]
 
     def queues(self) -> tuple[str, ...]:
-        """The queues of its tasks and of its watched folders, and `default`."""
+        """The queues of its tasks, watched folders and schedules, and `default`."""
         return tuple(dict.fromkeys(("default", *(definition.queue for definition in self), *self.fed_queues)))
 
 

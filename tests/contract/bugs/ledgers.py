@@ -671,6 +671,13 @@ class RequestIsNotTold(Ledger):
         return record
 
 
+class ScheduleIsNotTold(Ledger):
+    def put(self, put, now):
+        record = super().put(put, now)
+        self.topics.discard("schedules")
+        return record
+
+
 class RoomIsNotTold(Ledger):
     def _leave_lease(self, entry):
         told = set(self.topics)

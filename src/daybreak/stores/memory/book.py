@@ -32,7 +32,16 @@ from daybreak.core.model import (
 from daybreak.core.rank import rank_of
 from daybreak.core.resource_gauge import RETRY_CAUSE_PREFIX, Gauge
 from daybreak.core.units import moment, span
-from daybreak.store.protocol import EVENTS_TOPIC, REQUEST_KIND, asked_worker, job_topic, work_topic, worker_topic
+from daybreak.store.protocol import (
+    EVENTS_TOPIC,
+    REQUEST_KIND,
+    SCHEDULE_KIND,
+    SCHEDULES_TOPIC,
+    asked_worker,
+    job_topic,
+    work_topic,
+    worker_topic,
+)
 from daybreak.stores.memory.counts import Counts
 from daybreak.stores.memory.entry import QUEUED, RUNNING, Entry
 from daybreak.stores.memory.ready import Lane, Ready
@@ -119,6 +128,8 @@ class Book:
             self.freed.add(RETRY_CAUSE_PREFIX + put.name)
         elif put.kind == REQUEST_KIND and put.value is not None:
             self.topics.add(worker_topic(asked_worker(put.name)))
+        elif put.kind == SCHEDULE_KIND:
+            self.topics.add(SCHEDULES_TOPIC)
         return Record(kind=put.kind, name=put.name, value=put.value or b"", revision=self.revision)
 
     def settings(self, queue: str) -> QueueSettings:

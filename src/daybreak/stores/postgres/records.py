@@ -22,7 +22,7 @@ from daybreak.core.model import (
 )
 from daybreak.core.units import span
 from daybreak.store import protocol
-from daybreak.store.protocol import REQUEST_KIND, asked_worker, work_topic, worker_topic
+from daybreak.store.protocol import REQUEST_KIND, SCHEDULE_KIND, SCHEDULES_TOPIC, asked_worker, work_topic, worker_topic
 from daybreak.stores.postgres import resource_queue
 from daybreak.stores.postgres.arrays import Texts
 from daybreak.stores.postgres.insert import Inserting, lock_names
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 def is_plain(put: Put) -> bool:
     """Whether one statement is enough: no expected revision, no settings, no event, no jobs, nobody to wake."""
-    has_effect = put.kind in SETTINGS_KINDS or put.kind == REQUEST_KIND
+    has_effect = put.kind in SETTINGS_KINDS or put.kind in (REQUEST_KIND, SCHEDULE_KIND)
     return not has_effect and put.expect is None and put.value is not None and not put.tells and not put.inserts
 
 
@@ -94,6 +94,8 @@ def _put(ledger: Ledger, put: Put) -> Record | None:
             resource_queue.set_health(ledger, put.name, _decoded(put, Health) or NO_HEALTH)
         case protocol.REQUEST_KIND if put.value is not None:
             ledger.wake(worker_topic(asked_worker(put.name)))
+        case protocol.SCHEDULE_KIND:
+            ledger.wake(SCHEDULES_TOPIC)
     if put.inserts:
         Inserting(ledger, put.inserts, bounded=False).insert()
     return Record(kind=put.kind, name=put.name, value=put.value or b"", revision=revision)

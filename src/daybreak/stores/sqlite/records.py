@@ -11,7 +11,7 @@ from daybreak.core import events
 from daybreak.core.errors import BadInput
 from daybreak.core.model import Gate, Health, Put, QueueSettings, Record, ResourceSettings
 from daybreak.core.resource_gauge import RETRY_CAUSE_PREFIX
-from daybreak.store.protocol import REQUEST_KIND, asked_worker, work_topic, worker_topic
+from daybreak.store.protocol import REQUEST_KIND, SCHEDULE_KIND, SCHEDULES_TOPIC, asked_worker, work_topic, worker_topic
 from daybreak.stores.sqlite import gauge_rows, job_moves
 from daybreak.stores.sqlite.insert import Inserting
 from daybreak.stores.sqlite.ledger import Ledger
@@ -50,6 +50,8 @@ def _put(ledger: Ledger, put: Put) -> Record | None:
             ledger.freed.add(RETRY_CAUSE_PREFIX + put.name)
     if put.kind == REQUEST_KIND and put.value is not None:
         ledger.wake(worker_topic(asked_worker(put.name)))
+    if put.kind == SCHEDULE_KIND:
+        ledger.wake(SCHEDULES_TOPIC)
     if put.inserts:
         Inserting(ledger, bounded=False).insert(put.inserts)
     return Record(kind=put.kind, name=put.name, value=put.value or b"", revision=revision)

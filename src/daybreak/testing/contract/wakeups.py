@@ -9,7 +9,17 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from daybreak.core.model import HandedBack, Lost, Put
-from daybreak.store.protocol import EVENTS_TOPIC, REQUEST_KIND, Store, job_topic, request_name, work_topic, worker_topic
+from daybreak.store.protocol import (
+    EVENTS_TOPIC,
+    REQUEST_KIND,
+    SCHEDULE_KIND,
+    SCHEDULES_TOPIC,
+    Store,
+    job_topic,
+    request_name,
+    work_topic,
+    worker_topic,
+)
 from daybreak.testing.contract.builders import (
     HOUR,
     LEASE,
@@ -148,6 +158,14 @@ class Wakeups:
         assert [record.name for record in await store.records(REQUEST_KIND)] == ["worker 7 0199"]
         await store.put([replace(ask, value=None)])
         assert await store.records(REQUEST_KIND) == []
+
+    async def test_a_schedule_wakes_those_who_watch_schedules(self, store: Store) -> None:
+        nightly = Put(kind=SCHEDULE_KIND, name="nightly", value=b"{}")
+        assert await wakes(store, SCHEDULES_TOPIC, lambda: store.put([nightly]))
+        [record] = await store.records(SCHEDULE_KIND)
+        changed = replace(nightly, value=b'{"paused":true}', expect=record.revision)
+        assert await wakes(store, SCHEDULES_TOPIC, lambda: store.put([changed]))
+        assert await wakes(store, SCHEDULES_TOPIC, lambda: store.put([replace(nightly, value=None)]))
 
     async def test_events_wake_those_who_follow_them(self, store: Store) -> None:
         job = await accept(store)

@@ -38,6 +38,8 @@ function M.put(record)
     M.set_health(record.name, record.settings)
   elseif record.kind == 'request' and record.value ~= '' then
     M.wake('worker:' .. (record.name:match('^(.*) ') or ''))
+  elseif record.kind == 'schedule' then
+    M.wake('schedules')
   end
   if record.batch then M.insert_all(record.batch, false) end
   return text(revision)
