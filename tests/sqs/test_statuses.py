@@ -11,8 +11,10 @@ from sqs_stage import until
 from sqs_tasks import app, echo
 
 from daybreak import values
+from daybreak.api.job_history import attempts
 from daybreak.cli.root import root
 from daybreak.core.model import Done, Failed, Failure, State
+from daybreak.server.routes.jobs import job_views
 from daybreak.sqs.statuses import read_status
 
 
@@ -53,6 +55,63 @@ async def test_a_job_is_pending_until_a_worker_begins_it_and_then_in_progress(st
     assert found.failure_reason == "RateLimited: rate limit"
     assert found.retry_at > datetime.now(UTC) + timedelta(minutes=50)
     assert found.worker_id is None
+
+
+async def shown(job):
+    """What `jobs show`, `jobs` and REST say of the worker of a job, which is the same everywhere."""
+    where = ["--url", app.settings.url, "--json"]
+    one = await asyncio.to_thread(CliRunner().invoke, root, ["jobs", "show", job.id, *where])
+    page = await asyncio.to_thread(CliRunner().invoke, root, ["jobs", *where])
+    client = await app.client()
+    rest = await job_views(client, (await client.find(limit=10)).jobs)
+    listed = [view for view in json.loads(page.output)["jobs"] if view["id"] == job.id]
+    found = {view["worker"] for view in (json.loads(one.output), *listed, *(v for v in rest if v["id"] == job.id))}
+    assert len(listed) == len(found) == 1
+    return found.pop()
+
+
+async def test_views_of_a_job_name_the_remote_worker_and_not_the_dispatcher(stage):
+    good, bad, waiting = await echo.asubmit("x"), await echo.asubmit("y"), await echo.asubmit("z")
+    dispatcher, _ = await stage.dispatcher()
+    player = await stage.player()
+    for job in (good, bad):
+        assert (await player.take_one()).job == job.id
+
+    async def are_begun():
+        return len(await (await stage.store()).records("delivery")) == 2
+
+    await until(are_begun, "the ledger has heard that both began")
+    assert (await stage.job(good)).worker == dispatcher.id
+    assert await shown(good) == await shown(bad) == player.source.worker
+    await until(lambda: is_running(stage, waiting), "the third lies in a task queue")
+    assert await shown(waiting) is None
+    leases = {held.lease.job: held.lease for held in player.source._held.values()}
+    await player.end(leases[good.id], Done(values.encode("x", "result")))
+    await player.end(leases[bad.id], Failed(Failure(message="bad audio", kinds=("ValueError",), verdict="permanent")))
+    await stage.ended(good)
+    await stage.ended(bad)
+    assert await shown(good) == await shown(bad) == player.source.worker
+    assert [one.worker for one in attempts(await (await stage.store()).history(good.id))] == [player.source.worker]
+
+
+async def is_running(stage, job):
+    return (await stage.job(job)).state is State.RUNNING
+
+
+async def test_whoever_reports_a_death_is_not_taken_for_the_worker_that_died(stage):
+    job = await echo.asubmit("x")
+    dispatcher, _ = await stage.dispatcher()
+    dead = await stage.player(lease=1)
+    await dead.take_one()
+
+    async def is_begun():
+        return await (await stage.store()).records("delivery")
+
+    await until(is_begun, "the ledger has heard that it began")
+    heir = await stage.player()
+    await heir.take_one()  # after it returned the message of the dead
+    first = attempts(await (await stage.store()).history(job.id))[0]
+    assert (first.ended, first.worker) == ("retrying", dispatcher.id)
 
 
 async def test_a_job_that_ended_is_completed_or_failed_with_its_reason(stage):

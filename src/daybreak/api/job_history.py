@@ -1,7 +1,8 @@
-"""Reads a job's events: its attempts, how long it waited and how long it ran."""
+"""Reads a job's events: its attempts, who ran them, how long it waited and how long it ran."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -9,11 +10,15 @@ from typing import Final
 from msgspec import Struct
 
 from daybreak.core.events import Event
-from daybreak.core.model import FINAL, Job, State
+from daybreak.core.model import FINAL, Job, Reason, State
+from daybreak.sqs.deliveries import DeliveryRecord, is_dispatcher
 
 ATTEMPT_ENDS: Final = frozenset({
     "retrying", "released", "completed", "failed", "cancelled", "suspended", "lease_expired"
 })  # fmt: skip
+
+
+_WORKER_ID: Final = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")  # a person's name does not end so
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
@@ -38,7 +43,7 @@ def attempts(history: Sequence[Event]) -> list[Attempt]:
             found.append(
                 Attempt(
                     n=last.n,
-                    worker=last.worker,
+                    worker=_ran_by(last.worker, event),
                     started_at=last.started_at,
                     ended_at=event.at,
                     ended=event.kind.replace("_", " "),
@@ -46,6 +51,26 @@ def attempts(history: Sequence[Event]) -> list[Attempt]:
                 )
             )
     return found
+
+
+def _ran_by(claimed_by: str, end: Event) -> str:
+    """Who ran an attempt. What a dispatcher claims, a remote worker runs, and reports how it ended. Whoever reports
+    that the attempt was lost, or that nobody began it, did not run it."""
+    is_report = end.kind in ("completed", "failed", "retrying") and end.reason is not Reason.LOST
+    if is_dispatcher(claimed_by) and is_report and not end.error.startswith("Lost:") and _WORKER_ID.search(end.by):
+        return end.by
+    return claimed_by
+
+
+def runner_of(job: Job, history: Sequence[Event], delivery: DeliveryRecord | None) -> str | None:
+    """The worker that runs the job, or ran it last. For a job that was sent to remote workers it is the remote one, and
+    None while nobody has begun it."""
+    if delivery is not None:
+        return delivery.worker
+    if not is_dispatcher(job.worker):
+        return job.worker
+    tries = attempts(history)
+    return tries[-1].worker if tries and job.state is not State.RUNNING else None
 
 
 def waited_for(job: Job, history: Sequence[Event], now: datetime) -> timedelta:

@@ -61,6 +61,7 @@ store_options(command)
 def _run(app: Any, target: str, address: Any, queues: tuple[str, ...], how: dict[str, Any]) -> int:
     from daybreak.api.resources import provide  # noqa: PLC0415 - `--help` does not need all this
     from daybreak.api.schedules.declared import provide_schedules  # noqa: PLC0415
+    from daybreak.sqs.deliveries import DISPATCHER  # noqa: PLC0415
     from daybreak.sqs.dispatcher import Dispatcher  # noqa: PLC0415
     from daybreak.sqs.queues import open_queues  # noqa: PLC0415
     from daybreak.worker.settings import WorkerSettings  # noqa: PLC0415
@@ -80,7 +81,7 @@ def _run(app: Any, target: str, address: Any, queues: tuple[str, ...], how: dict
         return Dispatcher(
             client.store,
             opened,
-            ChildPlan(program=app.program, settings=WorkerSettings(name="dispatch", queues=queues)),
+            ChildPlan(program=app.program, settings=WorkerSettings(name=DISPATCHER, queues=queues)),
             app.world,
             app=app.name or target,
             blobs=await app._sessions.files.blobs(),  # noqa: SLF001 - as for workers

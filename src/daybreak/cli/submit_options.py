@@ -21,6 +21,7 @@ from daybreak.client.client import Client
 from daybreak.core.model import Job, JobSpec
 from daybreak.policy.parse_options import SUBMIT_OPTIONS
 from daybreak.policy.retry import PRESETS
+from daybreak.sqs.deliveries import delivery_of
 from daybreak.store.protocol import Inserted
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -128,7 +129,8 @@ def _hint_at_code(specs: Sequence[JobSpec], answers: Sequence[Inserted]) -> None
 
 
 async def _say_job(client: Client, job: Job) -> None:
-    say_json(job_view(job, await client.store.history(job.id), datetime.now(job.created_at.tzinfo)))
+    history, delivery = await client.store.history(job.id), await delivery_of(client.store, job)
+    say_json(job_view(job, history, datetime.now(job.created_at.tzinfo), delivery))
 
 
 def run(do: Callable[[Client], Any]) -> Any:

@@ -7,6 +7,7 @@ leaves behind by `sweep`."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -22,6 +23,7 @@ from daybreak.system.ports import World
 _log = logging.getLogger("daybreak.sqs")
 
 KIND: Final = "delivery"
+DISPATCHER: Final = "dispatch"  # the name of every dispatcher
 MIN_ALIVE: Final = timedelta(milliseconds=500)
 MAX_ALIVE: Final = timedelta(hours=1)
 _CHUNK: Final = 200
@@ -117,6 +119,24 @@ async def delivery_of(store: Store, job: Job) -> DeliveryRecord | None:
         return None
     found = await read_delivery(store, job.id)
     return found if found is not None and found.fence == job.fence else None
+
+
+async def deliveries_of(store: Store, jobs: Sequence[Job]) -> list[DeliveryRecord | None]:
+    """The delivery that runs each of these jobs now. One read of the store at most, and none if no dispatcher sent
+    them."""
+    sent = [job for job in jobs if job.state is State.RUNNING and is_dispatcher(job.worker)]
+    if len(sent) <= 1:
+        found = {job.id: await read_delivery(store, job.id) for job in sent}
+    else:
+        found = {record.name: _read(record.value) for record in await store.records(KIND)}
+    current = {job.id: found[job.id] for job in sent if job.id in found}
+    known = [(job, current.get(job.id)) for job in jobs]
+    return [one if one is not None and one.fence == job.fence else None for job, one in known]
+
+
+def is_dispatcher(worker: str | None) -> bool:
+    """Whether this is the id of a dispatcher, which claims jobs for remote workers."""
+    return worker is not None and worker.startswith(f"{DISPATCHER}-")
 
 
 def _read(value: bytes) -> DeliveryRecord:

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from daybreak.core.model import Job, State
-from daybreak.sqs.deliveries import DeliveryRecord, read_delivery
+from daybreak.sqs.deliveries import DeliveryRecord, is_dispatcher, read_delivery
 from daybreak.store.protocol import Store
 
 Status = Literal["Pending", "In-progress", "Completed", "Failed"]
@@ -39,7 +39,7 @@ def status_of(job: Job, delivery: DeliveryRecord | None, now: datetime) -> TaskS
         delivery = None
     is_running = job.state is State.RUNNING
     remote = delivery if is_running else None
-    is_dispatched = is_running and remote is None and (job.worker or "").startswith("dispatch-")
+    is_dispatched = is_running and remote is None and is_dispatcher(job.worker)
     in_progress = is_running and not is_dispatched
     age: timedelta | None = None if remote is None else remote.heartbeat_age(job, now)
     worker = None

@@ -7,16 +7,19 @@ from datetime import datetime
 from typing import Any
 
 from daybreak import values
-from daybreak.api.job_history import ran_for, waited_for
+from daybreak.api.job_history import ran_for, runner_of, waited_for
 from daybreak.api.views.scalars import instant
 from daybreak.core.events import Event
 from daybreak.core.metadata import decode_meta
 from daybreak.core.model import Job
+from daybreak.sqs.deliveries import DeliveryRecord
 from daybreak.store.protocol import Amendment
 
 
-def job_view(job: Job, history: Sequence[Event], now: datetime) -> dict[str, Any]:
-    """All fields of a job, in the order in which they are documented."""
+def job_view(
+    job: Job, history: Sequence[Event], now: datetime, delivery: DeliveryRecord | None = None
+) -> dict[str, Any]:
+    """All fields of a job, in the order in which they are documented. `delivery` is what runs it on a remote worker."""
     spec = job.spec
     waited, ran = waited_for(job, history, now), ran_for(job, history, now)
     return {
@@ -41,7 +44,7 @@ def job_view(job: Job, history: Sequence[Event], now: datetime) -> dict[str, Any
         "tags": list(spec.tags),
         "meta": decode_meta(spec.meta),
         "resources": [{"resource": need.resource, "slots": need.slots} for need in spec.options.resources],
-        "worker": job.worker,
+        "worker": runner_of(job, history, delivery),
         "cached_from": None,
         "created_at": instant(job.created_at),
         "updated_at": instant(job.updated_at),

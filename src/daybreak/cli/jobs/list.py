@@ -18,6 +18,7 @@ from daybreak.cli.session import session
 from daybreak.client.client import Client
 from daybreak.core.model import Job, State
 from daybreak.core.text import ago, first_line, percent, priority_name, roughly, safe
+from daybreak.sqs.deliveries import deliveries_of
 
 LIMIT = 50  # jobs on a page, without --limit
 _WHEN = {
@@ -64,7 +65,11 @@ async def _list(client: Client, where: Where, limit: int, cursor: str | None, *,
     jobs, cursor = await find_jobs(client, where.filter, limit, cursor)
     if as_json:
         histories = await asyncio.gather(*(client.store.history(job.id) for job in jobs))
-        data = [job_view(job, history, now) for job, history in zip(jobs, histories, strict=True)]
+        deliveries = await deliveries_of(client.store, jobs)
+        data = [
+            job_view(job, history, now, delivery)
+            for job, history, delivery in zip(jobs, histories, deliveries, strict=True)
+        ]
         say_json({"jobs": data, "cursor": cursor})
         return 0
     if not jobs and cursor is None:

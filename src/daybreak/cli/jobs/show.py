@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from daybreak.api.job_history import attempts, ran_for, waited_for
+from daybreak.api.job_history import attempts, ran_for, runner_of, waited_for
 from daybreak.api.views.job import event_view, job_view, plain_value
 from daybreak.api.why import explain, read_situation
 from daybreak.cli import completions
@@ -56,7 +56,7 @@ async def _show(client: Client, job_id: str, *, with_history: bool, as_json: boo
     history = await client.store.history(job.id)
     now = datetime.now(UTC)
     if as_json:
-        data = job_view(job, history, now)
+        data = job_view(job, history, now, await delivery_of(client.store, job))
         if with_history:
             data["history"] = [event_view(event) for event in history]
         say_json(data)
@@ -87,7 +87,7 @@ async def facts(client: Client, job: Job, history: list[Event], now: datetime) -
             "progress",
             " ".join(filter(None, (percent(job.progress), safe(job.message)))) if job.progress is not None else "",
         ),
-        ("worker", await _worker(client, job, now)),
+        ("worker", await _worker(client, job, history, now)),
         (
             "submitted",
             f"{local(job.created_at)}, {ago(job.created_at, now)}" + (f", by {safe(spec.by)}" if spec.by else ""),
@@ -123,11 +123,12 @@ async def _why(client: Client, job: Job) -> str:
     return safe(str(explain(await read_situation(client, job.id))))
 
 
-async def _worker(client: Client, job: Job, now: datetime) -> str:
+async def _worker(client: Client, job: Job, history: list[Event], now: datetime) -> str:
     """Who runs the job, or ran it last. For a remote worker, also when it was heard of, and who sent it the job."""
     delivery = await delivery_of(client.store, job)
     if delivery is None:
-        return safe(job.worker or "")
+        runner = runner_of(job, history, None)
+        return f"none yet; sent by {safe(job.worker or '')}" if runner is None and job.worker else safe(runner or "")
     age = lasted(delivery.heartbeat_age(job, now))
     return f"{safe(delivery.worker)}, last heartbeat {age} ago; sent by {safe(job.worker or '')}"
 

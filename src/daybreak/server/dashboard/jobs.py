@@ -26,6 +26,7 @@ from daybreak.server.dashboard.renderer import query_text, render
 from daybreak.server.dashboard.search import Found, search_jobs
 from daybreak.server.routes.jobs import filter_for, found_job
 from daybreak.server.routing import Call, Routes, may
+from daybreak.sqs.deliveries import delivery_of
 
 routes = Routes("dashboard", prefix="")
 _READ: Final = may("read")
@@ -87,7 +88,7 @@ async def show_job_page(call: Call[None, None]) -> Any:
         "job.html",
         page="jobs",
         job=job,
-        view=job_view(job, history, now),
+        view=job_view(job, history, now, await delivery_of(client.store, job)),
         arguments=plain_value(job.spec.args),
         result=None if job.result is None else plain_value(job.result),
         history=history,

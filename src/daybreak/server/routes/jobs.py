@@ -42,6 +42,7 @@ from daybreak.server.problems import FORBIDDEN, INVALID, KEY_REUSED, Problem, pr
 from daybreak.server.replies import Reply
 from daybreak.server.routing import API, Call, Routes, may, root_path
 from daybreak.server.submission import spec_for
+from daybreak.sqs.deliveries import deliveries_of
 from daybreak.sqs.statuses import read_status
 from daybreak.store.protocol import Inserted, Verdict
 from daybreak.telemetry.submit_spans import continued
@@ -230,12 +231,16 @@ async def found_job(call: Call[Any, Any]) -> tuple[Client, Job]:
 async def job_views(client: Client, jobs: Sequence[Job]) -> list[dict[str, Any]]:
     """Jobs as JSON data. One call to the store reads all their histories."""
     now = moment(client.wall())
+    deliveries = await deliveries_of(client.store, jobs)
     if len(jobs) == 1:
-        return [job_view(jobs[0], await client.store.history(jobs[0].id), now)]
+        return [job_view(jobs[0], await client.store.history(jobs[0].id), now, deliveries[0])]
     packed = await client.store.pack([job.id for job in jobs]) if jobs else []
     # A job that was removed meanwhile is shown as it was found.
     histories = [[] if one is None else one.history for one in packed]
-    return [job_view(job, history, now) for job, history in zip(jobs, histories, strict=True)]
+    return [
+        job_view(job, history, now, delivery)
+        for job, history, delivery in zip(jobs, histories, deliveries, strict=True)
+    ]
 
 
 # -- filters -----------------------------------------------------------------------------------------------------------
