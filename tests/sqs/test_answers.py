@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from sqs_stage import until
 from sqs_tasks import app, echo
 
-from daybreak.api.why import explain, read_situation
+from daybreak.api.why import explain, read_situation, summarise
 from daybreak.api.worker_info import read_workers
 from daybreak.cli.root import root
 from daybreak.core.model import State
@@ -108,3 +108,22 @@ async def test_doctor_says_to_start_a_worker_on_the_queues_to_which_jobs_are_sen
     await with_kind(jobs[0], "dispatched")  # the others wait
     found = await told("doctor")
     assert f"daybreak worker TARGET --url {stage.address}" in found
+
+
+async def test_the_summary_of_why_says_to_start_a_worker_on_the_queues_to_which_jobs_are_sent(stage):
+    jobs = [await echo.asubmit("x") for _ in range(3)]
+    await stage.dispatcher(depth=1, lease_for=LONG)
+    await with_kind(jobs[0], "dispatched")  # the others wait
+    [cause] = await summarise(await app.client())
+    assert (cause.kind, cause.n) == ("unknown task", 2)
+    assert cause.command == ("worker", "TARGET", "--url", str(stage.address))
+    assert f"daybreak worker TARGET --url {stage.address}" in await told("why", "--summary")
+    player = await remote_player(stage)
+    player.worker.is_stopping = True
+    await player.source._announce()
+
+    async def is_draining():
+        return [one for one in await summarise(await app.client()) if one.kind == "draining"]
+
+    [cause] = await until(is_draining, "the worker is known to stop")
+    assert cause.command[-2:] == ("--url", str(stage.address))

@@ -174,8 +174,13 @@ def _max_running(here: Situation) -> Iterator[Cause]:
         )
 
 
-def worker_words(task: str, queue: str, target: str = "TARGET", *, is_unserved: bool = False) -> tuple[str, ...]:
-    """The command that starts a worker for jobs of this task in this queue. One for command lines needs no app."""
+def worker_words(
+    task: str, queue: str, target: str = "TARGET", *, is_unserved: bool = False, via: str = ""
+) -> tuple[str, ...]:
+    """The command that starts a worker for jobs of this task in this queue. One for command lines needs no app; one
+    that gets its jobs `via` message queues serves the queues that its dispatcher does."""
+    if via and task not in COMMAND_TASKS:
+        return ("worker", target, "--url", via)
     served = ("--queues", queue) if is_unserved or queue != "default" else ()
     if task in COMMAND_TASKS:
         return ("worker", "--allow-commands", *served)
@@ -188,7 +193,8 @@ def _no_worker(here: Situation) -> Iterator[Cause]:
     if job.spec.holder is not None or here.able:
         return
     task, version = here.task
-    start = worker_words(task, job.spec.queue, _target(here.workers))
+    via = here.dispatchers[0].via if here.dispatchers else ""
+    start = worker_words(task, job.spec.queue, _target(here.workers), via=via)
     if not live:
         yield Cause(kind="no worker", text="no worker is running", command=start)
         return
@@ -197,11 +203,9 @@ def _no_worker(here: Situation) -> Iterator[Cause]:
         text = f"no live worker has the task {task!r}, version {version}"
         if versions:
             text = f"{text}; they have version {', '.join(map(str, versions))}"
-        command = worker_words(task, job.spec.queue, _target_of(here))
-        if here.dispatchers:
-            via = here.dispatchers[0].via
+        command = worker_words(task, job.spec.queue, _target_of(here), via=via)
+        if via:
             text = f"{text}; those that get jobs from {via} would run it"
-            command = ("worker", _target_of(here), "--url", via)
         yield Cause(kind="unknown task", text=text, holders=_ids(live), command=command)
         return
     if not here.serving:
@@ -243,7 +247,7 @@ def _busy(here: Situation) -> Cause:
         kind="workers busy",
         text=f"all {counted(slots, 'slot')} of {counted(len(workers), 'worker')} that could run it are in use",
         holders=_ids(workers),
-        command=worker_words(here.job.spec.task, here.job.spec.queue, _target(workers)),
+        command=worker_words(here.job.spec.task, here.job.spec.queue, _target(workers), via=workers[0].via),
     )
 
 

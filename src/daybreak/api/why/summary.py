@@ -70,15 +70,17 @@ def _queued(tally: Tally, queue: QueueInfo | None, workers: list[WorkerInfo]) ->
         return "paused", tally.queue, ("queues", "resume", tally.queue)
     if not workers:
         return "no worker", tally.queue, worker_words(tally.task, tally.queue)
+    via = next((one.via for one in workers if one.is_dispatcher and tally.queue in one.queues), "")
     knowing = [worker for worker in workers if (tally.task, tally.version) in worker.tasks]
     if not knowing:
-        return "unknown task", f"{tally.task} version {tally.version}", worker_words(tally.task, tally.queue)
+        start = worker_words(tally.task, tally.queue, via=via)
+        return "unknown task", f"{tally.task} version {tally.version}", start
     serving = [worker for worker in knowing if not worker.queues or tally.queue in worker.queues]
     target = next((worker.app for worker in knowing if worker.app), "TARGET")
     if not serving:
         return "unserved queue", tally.queue, worker_words(tally.task, tally.queue, target, is_unserved=True)
     if all(worker.stopping for worker in serving):
-        return "draining", tally.queue, worker_words(tally.task, tally.queue, target)
+        return "draining", tally.queue, worker_words(tally.task, tally.queue, target, via=via)
     if queue is not None and queue.settings.max_running is not None:
         running = queue.states.get(State.RUNNING, 0)
         if running >= queue.settings.max_running:
