@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
+import msgspec
 from sqs_stage import until
 from sqs_tasks import add, echo
 
@@ -16,7 +18,7 @@ from daybreak.sqs import messages as wire
 from daybreak.sqs import queue_names as names
 from daybreak.sqs import setup
 from daybreak.sqs.deliveries import KIND, Deliveries
-from daybreak.store.protocol import Claim, Exchange
+from daybreak.store.protocol import Claim, Exchange, Extended
 from daybreak.stores.memory import MemoryStore
 from daybreak.system.ports import RealWorld
 
@@ -290,3 +292,32 @@ async def test_a_move_leaves_what_remote_workers_run_until_it_has_ended_and_carr
     assert (await mover.run()).moved == 1
     assert values.decode((await target.get([job.id]))[0].result) == "y"
     assert await target.records(KIND) == []
+
+
+async def test_a_request_to_preempt_reaches_the_worker_through_its_control_queue(stage):
+    """No store asks for it yet, so the ledger is made to. The job goes back uncharged, with its checkpoint."""
+    job = await echo.asubmit("x")
+    dispatcher, _ = await stage.dispatcher()
+    player = await stage.player()
+    lease = await player.take_one()
+    await begun(stage, job)
+    assert await player.beat(lease, checkpoint=b"two") == Extended(held=True)
+    extend = dispatcher._source.extend
+
+    async def preempting(beats):
+        return [msgspec.structs.replace(reply, preempt=reply.held) for reply in await extend(beats)]
+
+    dispatcher._source.extend = preempting
+    control = asyncio.create_task(player.source._control.run())
+
+    async def is_asked():
+        reply = await player.beat(lease)
+        return reply if reply != Extended(held=True) else None
+
+    assert await until(is_asked, "the request came") == Extended(held=True, preempt=True)
+    control.cancel()
+    dispatcher._source.extend = extend
+    await player.end(lease, HandedBack())
+    again = await player.take_one()
+    assert (again.attempt, again.fence, again.checkpoint) == (1, 2, b"two")
+    assert await player.beat(again) == Extended(held=True)  # it was asked of the earlier delivery
