@@ -1,4 +1,4 @@
-"""A TCP proxy in front of the server that can cut or hold connections."""
+"""A TCP proxy in front of the server that can cut or hold connections, and counts round trips."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Proxy:
         self.flowing.set()
         self.cut = 0
         self.carried = 0  # bytes of answers
+        self.round_trips: list[int] = []  # by connection: one for TCP, and one for each question that was answered
         self._ended = threading.Event()
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self.url = ""
@@ -53,11 +54,14 @@ class Proxy:
                 client, _ = self._listener.accept()
             except (TimeoutError, OSError):
                 continue
-            thread = threading.Thread(target=self._carry, args=(client,), daemon=True)
+            self.round_trips.append(1)
+            number = len(self.round_trips) - 1
+            thread = threading.Thread(target=self._carry, args=(client, number), daemon=True)
             self._threads.append(thread)
             thread.start()
 
-    def _carry(self, client: socket.socket) -> None:
+    def _carry(self, client: socket.socket, number: int) -> None:
+        is_asked = False
         with contextlib.suppress(OSError), client, socket.create_connection(self._to) as server:
             while not self._ended.is_set():
                 for source in select.select([client, server], [], [], 0.05)[0]:
@@ -65,11 +69,14 @@ class Proxy:
                     if not data:
                         return
                     if source is client:
+                        is_asked = True
                         self.flowing.wait()
                         server.sendall(data)
                     elif self.cut_replies.is_set():
                         self.cut += 1
                         return
                     else:
+                        self.round_trips[number] += is_asked
+                        is_asked = False
                         self.carried += len(data)
                         client.sendall(data)

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from daybreak.store.protocol import Beat, Claim, Exchange
-from daybreak.stores.postgres import PostgresStore, connection, plain_path
+from daybreak.stores.postgres import PostgresStore, plain_path, session
 from daybreak.testing.contract.builders import configure, spec
 
 LARGE = b'{"a":"' + b"x" * 100_000 + b'"}'
@@ -77,7 +77,7 @@ async def test_a_large_claim_compares_each_job_once_even_with_outdated_statistic
     claim = Exchange(claim=Claim(worker="w1", limit=500, lease_for=MINUTE))
     await store.insert([spec() for _ in range(500)])
     await store.exchange(claim)
-    with connection.connect(store.address) as db:
+    with session.connect(store.address) as db:
         db.execute(f"VACUUM (ANALYZE, INDEX_CLEANUP ON, TRUNCATE OFF) {store.address.schema}.ready")
         await store.insert([spec() for _ in range(500)])
         plans = []

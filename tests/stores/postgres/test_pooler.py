@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from postgres_proxy import Proxy
 from postgres_servers import URL, refuse
 
 from daybreak.core.model import Done
@@ -67,6 +68,19 @@ def pooler():
         process.terminate()
         process.wait()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+async def test_a_store_behind_a_pooler_is_open_one_round_trip_after_it_is_connected(url, pooler):
+    parts = urlsplit(url)
+    bare = f"postgresql://{parts.username}@127.0.0.1:{pooler}{parts.path}"
+    async with PostgresStore(url) as near:
+        await near.insert([spec()])
+    with Proxy.to(f"{bare}?{parts.query}") as proxy:
+        psycopg.connect(proxy.url.partition("?")[0]).close()
+        async with PostgresStore(proxy.url) as far:
+            assert proxy.round_trips[1] == proxy.round_trips[0] + 1
+            await far.insert([spec()])
+            assert proxy.round_trips[1] == proxy.round_trips[0] + 2
 
 
 async def test_work_is_done_behind_a_pooler(url, pooler):

@@ -16,7 +16,7 @@ from daybreak.core.errors import BadInput, OutcomeUnknown, StoreReadOnly
 from daybreak.core.model import Done, Failed, Failure, Retry, State
 from daybreak.policy.settle import settle as settlement_of
 from daybreak.store.protocol import LATEST, Claim, Exchange
-from daybreak.stores.postgres import PostgresStore, connection, loop_connection
+from daybreak.stores.postgres import PostgresStore, connection, loop_connection, session
 from daybreak.stores.postgres.clock import SERVER_TIME
 from daybreak.stores.postgres.prepared_calls import prepare_call
 from daybreak.stores.postgres.statements import named, quoted
@@ -78,11 +78,10 @@ def leveled(request):
 def pooled(request, monkeypatch):
     """Whether a pooler in transaction mode is simulated."""
 
-    def identify_server(db):
-        [(level, time)] = db.execute(
-            f"SELECT current_setting('default_transaction_isolation'), ({SERVER_TIME})"
-        ).fetchall()
-        return connection.ServerInfo(False, level == "read committed", time)
+    def identify_server(db, also=()):
+        statement = f"SELECT current_setting('default_transaction_isolation'), ({SERVER_TIME})"
+        [(level, time)], *answers = session.query_together(db, [statement, *also])
+        return session.ServerInfo(False, level == "read committed", time), answers
 
     if request.param:
         monkeypatch.setattr(connection, "identify_server", identify_server)

@@ -8,6 +8,7 @@ ledger                one transaction of everything else, and what it has change
                       pass_time, purge, records, adopt and read work on it; job_moves: a job's move between tables
 resource_queue        jobs that wait for resources, and which of them may try; gauge_rows: the resources' counters
 connections           everything an open store owns
+session               how a connection is made; schema: what opening checks, creates and migrates
 connection            one connection; connection_threads: a few connections with a thread each; blocking_insert: one in
                       the caller's own thread; loop_connection: connections on a worker's event loop
 wake                  LISTEN and NOTIFY between processes; event_feed, event_lines: the event feed

@@ -10,6 +10,7 @@ from daybreak.core.model import JobSpec
 from daybreak.store.protocol import Inserted
 from daybreak.stores.group_insert import GroupInsert
 from daybreak.stores.postgres import faults
+from daybreak.stores.postgres.address import Address
 from daybreak.stores.postgres.connection import Connection, closed_error
 from daybreak.stores.postgres.connection_threads import run_with_retries
 from daybreak.stores.postgres.engine import Engine
@@ -20,8 +21,15 @@ MAX_JOBS_PER_COMMIT: Final = 2000
 class BlockingInsert:
     """`insert` for threads; calls that arrive at the same time share one commit."""
 
-    def __init__(self, connection: Connection, engine: Callable[[Connection], Engine]) -> None:
-        self._connection = connection
+    def __init__(
+        self,
+        address: Address,
+        take_connection: Callable[[], Connection],
+        engine: Callable[[Connection], Engine],
+    ) -> None:
+        self._address = address
+        self._take_connection = take_connection
+        self._connection: Connection | None = None
         self._engine = engine
         self._group = GroupInsert(
             self._insert, most=MAX_JOBS_PER_COMMIT, interrupted=self._interrupted, late=self._late
@@ -33,7 +41,9 @@ class BlockingInsert:
 
     def _insert(self, specs: Sequence[JobSpec]) -> list[Inserted]:
         if self._is_closed:
-            raise closed_error(self._connection.address)
+            raise closed_error(self._address)
+        if self._connection is None:
+            self._connection = self._take_connection()
         answers: list[Inserted] = run_with_retries(
             lambda connection: self._engine(connection).insert(specs, None), self._connection
         )
@@ -41,19 +51,19 @@ class BlockingInsert:
 
     def _interrupted(self) -> BaseException:
         return OutcomeUnknown(
-            f"{self._connection.address.name}: the thread that inserted for this group was interrupted, so this "
+            f"{self._address.name}: the thread that inserted for this group was interrupted, so this "
             "may or may not have happened; retry, which is safe"
         )
 
     def _late(self, was_sent: bool) -> StoreUnavailable:
         if not was_sent:
-            return faults.unsent_error(self._connection.address.name)
+            return faults.unsent_error(self._address.name)
         return OutcomeUnknown(
-            f"{self._connection.address.name}: no answer in time, so this may or may not have happened; retry, "
-            "which is safe"
+            f"{self._address.name}: no answer in time, so this may or may not have happened; retry, which is safe"
         )
 
     def close(self) -> None:
         self._is_closed = True
-        self._connection.abandon()
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.abandon()
+            self._connection.close()

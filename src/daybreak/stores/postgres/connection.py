@@ -10,23 +10,28 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import select
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
-from psycopg.generators import execute
-
-from daybreak.core.errors import StoreUnavailable, StoreUnsuitable
+from daybreak.core.errors import StoreUnavailable
 from daybreak.stores.backoff import Backoff
-from daybreak.stores.postgres import arrays, faults
+from daybreak.stores.postgres import faults
 from daybreak.stores.postgres.address import Address
 from daybreak.stores.postgres.clock import SERVER_TIME, ServerClock
 from daybreak.stores.postgres.driver import psycopg
 from daybreak.stores.postgres.prepared_calls import Call, Calls, Packed
+from daybreak.stores.postgres.session import (
+    READ_COMMITTED,
+    Answer,
+    ServerInfo,
+    connect,
+    identify_server,
+    query_together,
+)
 from daybreak.stores.postgres.statements import Statements
 from daybreak.stores.postgres.watchdog import AnswerTimer
 from daybreak.system import patience
@@ -34,19 +39,6 @@ from daybreak.system import patience
 T = TypeVar("T")
 _log = logging.getLogger("daybreak.postgres")
 
-MIN_CONNECT_TIMEOUT: Final = 2  # seconds; libpq takes whole seconds only, and none shorter
-
-# With these libpq gives up on a network that drops every packet. The URL overrides them.
-DEFAULT_PARAMS: Final = {
-    "keepalives_idle": "20",
-    "keepalives_interval": "5",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "20000",
-    "application_name": "daybreak",
-}
-# These override the URL and the environment: texts are packed as UTF-8, and the server converts them.
-FIXED_PARAMS: Final = {"client_encoding": "UTF8", "autocommit": True}
-READ_COMMITTED: Final = "ISOLATION LEVEL READ COMMITTED"
 # SQLSTATE read_only_sql_transaction: a new connection may reach a server, or a session, that can write.
 READ_ONLY_ERRORS: Final = frozenset({"25006"})
 # These settings hold for one transaction. The timeouts free the locks of a process that is stopped in the middle of it.
@@ -58,100 +50,6 @@ BEGIN: Final = (
     "set_config('idle_in_transaction_session_timeout', '{answer}', true), set_config('enable_seqscan', 'off', true), "
     f"set_config('jit', 'off', true), ({SERVER_TIME})"
 )
-
-
-def connect(address: Address, **more: Any) -> psycopg.Connection[Any]:
-    """Open a connection, or raise an error that says what is wrong."""
-    try:
-        url_params = psycopg.conninfo.conninfo_to_dict(address.conninfo)
-        if "connect_timeout" in url_params:  # libpq's own option: keep it
-            db = _connect_patiently({**DEFAULT_PARAMS, **url_params, **FIXED_PARAMS, **more}, math.inf)
-        else:
-            db = _connect_within_limit(address, {**DEFAULT_PARAMS, **url_params, **FIXED_PARAMS, **more})
-    except psycopg.Error as error:
-        if "conversion between" in str(error):
-            raise StoreUnsuitable(
-                f"{address.name}: the encoding of this database cannot be converted to UTF8: use a database created "
-                "with CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0"
-            ) from None
-        raise faults.connect_error(address.name, error) from None
-    arrays.register(db.adapters)
-    return db
-
-
-class ServerInfo(NamedTuple):
-    """What a new connection leads to. `is_direct`: there is no pooler in between; `is_read_committed`: transactions are
-    READ COMMITTED even if they do not ask for it. `time` is the server's."""
-
-    is_direct: bool
-    is_read_committed: bool
-    time: int
-
-
-def identify_server(db: psycopg.Connection[Any]) -> ServerInfo:
-    [(pid, level, time)] = db.execute(
-        f"SELECT pg_backend_pid(), current_setting('default_transaction_isolation'), ({SERVER_TIME})"
-    ).fetchall()
-    is_direct, is_read_committed = pid == db.info.backend_pid, level == "read committed"
-    if is_direct and not is_read_committed:
-        db.execute(f"SET SESSION CHARACTERISTICS AS TRANSACTION {READ_COMMITTED}")
-    return ServerInfo(is_direct, is_direct or is_read_committed, time)
-
-
-def _connect_within_limit(address: Address, params: dict[str, Any]) -> psycopg.Connection[Any]:
-    limit, base = address.connect_limit, address.connect_within
-    within, began = max(math.ceil(limit.seconds(base)), MIN_CONNECT_TIMEOUT), monotonic()
-    try:
-        db = _connect_patiently({**params, "connect_timeout": within}, within)
-    except _PatienceOver:  # before the limit, so it tells nothing about the limit
-        raise
-    except psycopg.errors.ConnectionTimeout:
-        limit.took(base, within, late=True)
-        raise
-    # libpq grants this time to each host of the URL. If one of them timed out, the sum says nothing about the others.
-    if (took := monotonic() - began) <= within:
-        limit.took(base, took)
-    return db
-
-
-class _PatienceOver(psycopg.errors.ConnectionTimeout):
-    """The caller's patience ended before the connection timeout."""
-
-
-def _connect_patiently(params: dict[str, Any], longest: float) -> psycopg.Connection[Any]:
-    """Connect, but not beyond the caller's patience. libpq cannot be interrupted while it connects, for up to `longest`
-    seconds. Where that is too long it connects in a thread, which is abandoned when the patience ends."""
-    left = patience.left()
-    if longest <= left:
-        return psycopg.connect(**params)
-    outcomes: list[psycopg.Connection[Any] | psycopg.Error] = []
-    lock, done = threading.Lock(), threading.Event()
-    is_abandoned = False
-
-    def run() -> None:
-        outcome: psycopg.Connection[Any] | psycopg.Error
-        try:
-            outcome = psycopg.connect(**params)
-        except psycopg.Error as error:
-            outcome = error
-        with lock:
-            outcomes.append(outcome)
-            if is_abandoned and not isinstance(outcome, psycopg.Error):
-                outcome.close()
-        done.set()
-
-    threading.Thread(target=run, name="daybreak-pg-connect", daemon=True).start()
-    try:
-        done.wait(max(left, 0))
-    finally:
-        with lock:
-            is_abandoned = not outcomes
-    if is_abandoned:
-        raise _PatienceOver("connection timeout expired")
-    [outcome] = outcomes
-    if isinstance(outcome, psycopg.Error):
-        raise outcome
-    return outcome
 
 
 class Connection:
@@ -167,6 +65,7 @@ class Connection:
         self._is_abandoned = threading.Event()
         self.has_been_connected = False
         self.answer_timer = AnswerTimer()
+        self._sql = Statements("sql", address.schema)
         self._within = address.answer_within.total_seconds()
         millis = int(address.answer_within.total_seconds() * 1000)
         self._is_read_committed = True
@@ -179,28 +78,40 @@ class Connection:
 
     def _ensure_connected(self) -> psycopg.Connection[Any]:
         db = self._db
-        if db is not None:
-            if self._is_alive(db):
-                if self._clock.must_be_read():
-                    self._read_clock(db)
-                return db
-            self.close()
+        if db is None or not self._is_alive(db):
+            db = self._connect_anew()
+        if self._clock.must_be_read():
+            self._read_clock(db)
+        return db
+
+    def _connect_anew(self) -> psycopg.Connection[Any]:
+        """Connect; read the clock in the same round trip if that is due."""
+        also = (self._sql.read_clock,) if self._clock.must_be_read() else ()
+        server, sent_at, answers = self._connect(also)
+        match answers:
+            case [list(reading)]:
+                self._note_clock(reading, sent_at)
+            case _:  # if reading the clock failed, the caller reads it again and gets the error
+                self._clock.note(server.time, sent_at)
+        assert self._db is not None
+        return self._db
+
+    def _connect(self, also: Sequence[str]) -> tuple[ServerInfo, int, list[Answer]]:
+        """Connect; returns what the connection leads to, when the server was asked, and its answers to `also`."""
+        self.close()
         if self.has_been_connected:
             self._back_off()
         began = monotonic()
         try:
-            db, server, sent_at = self._connect()
+            db, server, sent_at, answers = self._open_session(also)
         except StoreUnavailable:
             self._backoff.failed(monotonic() - began)
             raise
         self._backoff.connected()
         if not server.is_direct:
             db.prepare_threshold = None  # behind a pooler the next statement may run in another process
-        self._clock.note(server.time, sent_at)
         self._db, self._calls, self._is_read_committed = db, Calls(db), server.is_read_committed
-        if self._clock.must_be_read():
-            self._read_clock(db)
-        return db
+        return server, sent_at, answers
 
     def _back_off(self) -> None:
         """Wait before reconnecting, so that the clients of a restarted server do not all reconnect at once."""
@@ -211,7 +122,7 @@ class Connection:
         if pause and self._is_abandoned.wait(pause):
             raise closed_error(self.address)
 
-    def _connect(self) -> tuple[psycopg.Connection[Any], ServerInfo, int]:
+    def _open_session(self, also: Sequence[str]) -> tuple[psycopg.Connection[Any], ServerInfo, int, list[Answer]]:
         if patience.is_over():
             raise faults.unsent_error(self.address.name)
         db = connect(self.address)
@@ -219,10 +130,11 @@ class Connection:
         sent_at = self._clock.steady()
         try:
             with self.answer_timer.running(db, self._time_left()):
-                return db, identify_server(db), sent_at
+                server, answers = identify_server(db, also)
         except psycopg.Error as error:
             db.close()
             raise faults.connect_error(self.address.name, error) from None
+        return db, server, sent_at, answers
 
     def abandon(self) -> None:
         """The owner closes: end a wait for a reconnect at once."""
@@ -238,14 +150,14 @@ class Connection:
     def _read_clock(self, db: psycopg.Connection[Any]) -> None:
         """Read the offset of steady time. If this process saw the clock jump and nobody has corrected that
         yet, correct it."""
-        sql, clock = Statements("sql", self.address.schema), self._clock
+        clock = self._clock
         with self.answer_timer.running(db, self._time_left()):
-            self._note_clock(db, sql.read_clock)
+            self._ask_clock(db)
             if (jump := clock.jump) is None:
                 return
             try:
                 params = (jump.offset, jump.corrected, jump.since, jump.seen)
-                [(done,)] = db.execute(sql.correct_clock, params).fetchall()
+                [(done,)] = db.execute(self._sql.correct_clock, params).fetchall()
             except psycopg.Error as error:
                 if db.closed or db.broken:
                     raise
@@ -253,7 +165,7 @@ class Connection:
                 _log.warning("%s: could not correct a jump of the server's clock: %s", self.address.name, why)
                 clock.believe()
                 return
-            self._note_clock(db, sql.read_clock)
+            self._ask_clock(db)
         if done:
             _log.warning(
                 "%s: the server's clock jumped by %.0f s; delays, expiry and retention are not affected",
@@ -262,11 +174,18 @@ class Connection:
         if clock.jump is not None:
             clock.believe()
 
-    def _note_clock(self, db: psycopg.Connection[Any], statement: str) -> None:
+    def _ask_clock(self, db: psycopg.Connection[Any]) -> None:
         sent_at = self._clock.steady()
-        [(time, offset, version, needs)] = db.execute(statement, binary=True).fetchall()
+        self._note_clock(db.execute(self._sql.read_clock, binary=True).fetchall(), sent_at)
+
+    def _note_clock(self, rows: list[Any], sent_at: int) -> None:
+        """Note the server's answer to `read_clock`."""
+        [(time, offset, version, needs)] = rows
         if needs is not None and needs > self.address.known.number:
             raise faults.too_new(self.address.name, version, self.address.known.number)
+        self.note_clock(time, sent_at, offset)
+
+    def note_clock(self, time: int, sent_at: int, offset: int) -> None:
         self._clock.note(time, sent_at, offset)
         self._clock.was_read()
 
@@ -329,6 +248,17 @@ class Connection:
             self._may_be_committed = self._is_read_committed
             return self.rows(statement, params)
 
+    def query_together(self, statements: Sequence[str]) -> tuple[list[Answer], int]:
+        """Run statements without parameters as one transaction, in one round trip: a new connection's first, if there
+        is none yet. Returns their answers (see session.query_together), and when they were sent."""
+        with self._translating_errors():
+            if self._db is None:
+                _, sent_at, answers = self._connect(statements)
+                return answers, sent_at
+            db, sent_at = self._ensure_connected(), self._clock.steady()
+            with self.answer_timer.running(db, self._time_left()):
+                return query_together(db, statements), sent_at
+
     def execute(self, statement: str, params: Sequence[Any] | dict[str, Any] = ()) -> None:
         """Run one statement that returns no rows, outside of any transaction (VACUUM demands that)."""
         with self._translating_errors(), self.answer_timer.running(self._ensure_connected(), self._time_left()):
@@ -350,13 +280,11 @@ class Connection:
                 return self._call(self._calls, call, params)
 
     def _call(self, calls: Calls, call: Call, params: Packed) -> list[Any]:
-        assert self._db is not None
-        is_prepared = self._db.prepare_threshold is not None
-        if is_prepared:
-            calls.prepare(call)
         self._may_be_committed = self._is_read_committed
-        (calls.send if is_prepared else calls.send_unprepared)(call, params)
-        return calls.rows(self._db.wait(execute(self._db.pgconn)))
+        assert self._db is not None
+        if self._db.prepare_threshold is None:
+            return calls.run_unprepared(call, params)
+        return calls.run(call, params)
 
     @contextlib.contextmanager
     def _in_read_committed(self) -> Iterator[None]:
@@ -426,14 +354,29 @@ class Connection:
         self.answer_timer.start(self._db, self._within)
 
     def reading(self, do: Callable[[int], T]) -> T:
-        """Run `do` on one snapshot. It changes nothing, so it is repeated on a new connection if the old one was
-        lost."""
+        """Run `do` on one snapshot."""
+        return self._repeat_if_lost(lambda: self.transaction(do, reading=True))
+
+    def read(self, statement: str) -> list[Any]:
+        """Run one statement that changes nothing, in one round trip."""
+
+        def run() -> list[Any]:
+            [answer], _ = self.query_together([statement])
+            if isinstance(answer, psycopg.Error):
+                with self._translating_errors():
+                    raise answer
+            return answer
+
+        return self._repeat_if_lost(run)
+
+    def _repeat_if_lost(self, do: Callable[[], T]) -> T:
+        """Run `do`, which changes nothing, and repeat it on a new connection if the old one was lost."""
         try:
-            return self.transaction(do, reading=True)
+            return do()
         except StoreUnavailable:
             if self._db is not None or patience.is_over():
                 raise
-            return self.transaction(do, reading=True)
+            return do()
 
     def _roll_back(self, db: psycopg.Connection[Any]) -> None:
         try:

@@ -17,7 +17,6 @@ from typing import Any
 
 from daybreak.stores.postgres import faults
 from daybreak.stores.postgres.address import Address
-from daybreak.stores.postgres.clock import ServerClock
 from daybreak.stores.postgres.connection import Connection, closed_error
 from daybreak.stores.postgres.watchdog import Watchdog
 from daybreak.system import patience
@@ -52,8 +51,7 @@ class ConnectionThread:
     """One thread and its connection."""
 
     def __init__(self, pool: ConnectionThreads, number: int, first: Request) -> None:
-        self.connection = Connection(pool.address, pool.clock)
-        pool.watchdog.watch(self.connection.answer_timer)
+        self.connection = pool.take_connection()
         self._pool = pool
         self.inbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self.inbox.put(first)
@@ -84,13 +82,12 @@ class ConnectionThreads:
     def __init__(
         self,
         address: Address,
-        clock: ServerClock,
+        take_connection: Callable[[], Connection],
         watchdog: Watchdog,
         after_work: Callable[[Connection], None] = lambda _: None,
     ) -> None:
         self.address = address
-        self.clock = clock
-        self.watchdog = watchdog
+        self.take_connection = take_connection
         self.after_work = after_work  # called after each answer was delivered
         self.max_threads = address.connections
         self._lock = threading.Lock()

@@ -52,20 +52,27 @@ class OpenStore:
         self._writes = 0
         self._watchdog = Watchdog()
         try:
-            self._prepare()
+            # The connection that opened the store: the first caller that needs one gets it.
+            self._unused_connections = [self._prepare()]
         except BaseException:
             self._watchdog.close()
             raise
         self.clock.is_shared = True
         self._vacuum = Vacuum(address, self.clock, self._sql, self._watchdog)
-        self._threads = ConnectionThreads(address, self.clock, self._watchdog, self._fold_if_due)
+        self._threads = ConnectionThreads(address, self._take_connection, self._watchdog, self._fold_if_due)
         self.wake = Wake(address, hub, self._watchdog)
-        blocking = Connection(address, self.clock)
-        self._watchdog.watch(blocking.answer_timer)
-        self._blocking_insert = BlockingInsert(blocking, self._engine)
+        self._blocking_insert = BlockingInsert(address, self._take_connection, self._engine)
         self._on_loop: LoopConnections | None = None
 
-    def _prepare(self) -> None:
+    def _take_connection(self) -> Connection:
+        try:
+            return self._unused_connections.pop()
+        except IndexError:
+            connection = Connection(self.address, self.clock)
+            self._watchdog.watch(connection.answer_timer)
+            return connection
+
+    def _prepare(self) -> Connection:
         """Check the schema and migrate it to this version. All of it is one transaction, so if the connection breaks it
         is simply repeated, until the caller's patience ends."""
         pause = 0.05
@@ -74,18 +81,21 @@ class OpenStore:
                 connection = Connection(self.address, self.clock)
                 self._watchdog.watch(connection.answer_timer)
                 try:
-                    schema.prepare(connection, self.address)
-                except (StoreUnavailable, psycopg.Error) as error:
+                    opened = schema.prepare(connection, self.address)
+                except BaseException as error:
+                    connection.close()
+                    self._watchdog.forget(connection.answer_timer)
+                    if not isinstance(error, (StoreUnavailable, psycopg.Error)):
+                        raise
                     is_retried = connection.has_been_connected or isinstance(error, faults.ConnectionCut)
                     if not is_retried or patience.left() <= pause:
                         raise faults.call_error(self.address.name, error, sent=False, lost=False) from None
                     time.sleep(pause * (0.5 + RealWorld.chance.random()))
                     pause = min(2 * pause, 1.0)
                 else:
-                    return
-                finally:
-                    connection.close()
-                    self._watchdog.forget(connection.answer_timer)
+                    for number, queue, task, version in opened.lanes:
+                        self._lanes.add(number, (queue, task, version))
+                    return connection
 
     @property
     def is_ours(self) -> bool:
@@ -187,6 +197,8 @@ class OpenStore:
         with contextlib.ExitStack() as parts:  # close every part, even if one fails
             for part in (self._watchdog, self.wake, self._vacuum, self._blocking_insert, self._threads):
                 parts.callback(part.close)
+            for connection in self._unused_connections:
+                parts.callback(connection.close)
 
 
 def start_thread(do: Callable[[], None], name: str) -> threading.Thread | None:

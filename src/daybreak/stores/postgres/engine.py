@@ -20,7 +20,7 @@ from daybreak.store.protocol import (
     work_topic,
 )
 from daybreak.stores.postgres import faults, outbox, pass_time, plain_path, purge, records, resource_queue, settle
-from daybreak.stores.postgres.arrays import Texts
+from daybreak.stores.postgres.arrays import Ints, Texts
 from daybreak.stores.postgres.claim import Claiming
 from daybreak.stores.postgres.clock import ServerClock
 from daybreak.stores.postgres.connection import Connection
@@ -162,7 +162,12 @@ class Engine:
         numbers = self._lanes.numbers
         names = [(spec.queue, spec.task, spec.version) for spec in specs]
         if unknown := sorted({name for name in names if name not in numbers}):
-            self.write(lambda ledger: [ledger.lane(*name) for name in unknown], None)
+            queues, tasks, versions = zip(*unknown, strict=True)
+            params = (Texts(queues), Texts(tasks), Ints(versions))
+            for number, queue, task, version in self.connection.query(self._sql.add_lanes, params):
+                self._lanes.add(number, (queue, task, version))
+        if missing := [name for name in unknown if name not in numbers]:  # another process is adding them
+            self.write(lambda ledger: [ledger.lane(*name) for name in missing], None)
         return [numbers[name] for name in names]
 
     def exchange(self, exchange: Exchange, now: int | None, *, is_plain: bool = True) -> Exchanged:
@@ -206,6 +211,11 @@ class Engine:
         if now is None:
             self._clock.note(rows[0][1] + clock_params[0], sent_at)
         return rows
+
+    def has_incoming(self) -> bool:
+        """Whether jobs that other programs committed in their own transactions wait to be accepted."""
+        [(has_jobs,)] = self.connection.read(self._sql.has_incoming)
+        return bool(has_jobs)
 
     def load_lanes(self) -> None:
         self.connection.reading(self._load_lanes)

@@ -16,9 +16,10 @@ from daybreak.core.errors import StoreError
 from daybreak.stores.backoff import Backoff
 from daybreak.stores.postgres import faults
 from daybreak.stores.postgres.address import Address
-from daybreak.stores.postgres.connection import READ_ONLY_ERRORS, closed_error, connect, identify_server
+from daybreak.stores.postgres.connection import READ_ONLY_ERRORS, closed_error
 from daybreak.stores.postgres.driver import psycopg
 from daybreak.stores.postgres.prepared_calls import Call, Calls, Packed
+from daybreak.stores.postgres.session import connect, identify_server
 from daybreak.stores.postgres.watchdog import AnswerTimer, Watchdog
 from daybreak.system import patience
 
@@ -224,7 +225,7 @@ class LoopConnections:
         db = connect(self._address)
         try:
             with self._connect_timer.running(db, self._address.answer_within.total_seconds()):
-                if not identify_server(db).is_direct:
+                if not identify_server(db)[0].is_direct:
                     db.close()
                     return None
                 calls = Calls(db)

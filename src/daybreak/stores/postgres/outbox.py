@@ -64,7 +64,3 @@ def _insert(ledger: Ledger, specs: list[JobSpec]) -> None:
                 "job %s, submitted within a transaction, was refused: %s is in use by job %s",
                 spec.id, "its key" if answer.same == "key" else "its unique name", answer.job,
             )  # fmt: skip
-
-
-def has_jobs(ledger: Ledger) -> bool:
-    return bool(ledger.value(ledger.sql.has_incoming))

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
+from psycopg.generators import execute, fetch_many, send
 
 from daybreak.stores.postgres.driver import psycopg
 
@@ -34,16 +35,47 @@ def prepare_call(name: str, statement: str) -> Call:
 
 
 class Calls:
-    """The prepared calls of one connection. Only `prepare` waits for the server."""
+    """The prepared calls of one connection. `send` and `rows` do not wait for the server."""
 
     def __init__(self, db: psycopg.Connection[Any]) -> None:
         self._db = db
         self._transformer = Transformer(db)
         self._prepared: set[bytes] = set()
 
+    def run(self, call: Call, params: Packed) -> list[Any]:
+        """Send the call and wait for its rows; prepare it first, if that was not done yet."""
+        if call.name not in self._prepared:
+            if psycopg.Pipeline.is_supported():
+                return self._prepare_and_run(call, params)
+            self.prepare(call)
+        self.send(call, params)
+        return self.rows(self._db.wait(execute(self._db.pgconn)))
+
+    def run_unprepared(self, call: Call, params: Packed) -> list[Any]:
+        self._db.pgconn.send_query_params(call.statement, params, None, [1] * len(params), result_format=1)
+        return self.rows(self._db.wait(execute(self._db.pgconn)))
+
+    def _prepare_and_run(self, call: Call, params: Packed) -> list[Any]:
+        """Both in one round trip, in libpq's pipeline mode."""
+        pg = self._db.pgconn
+        try:
+            pg.enter_pipeline_mode()
+            pg.send_prepare(call.name, call.statement)
+            self.send(call, params)
+            pg.pipeline_sync()
+            self._db.wait(send(pg))
+            preparation, results, _ = [self._db.wait(fetch_many(pg)) for _ in range(3)]
+            pg.exit_pipeline_mode()
+        except BaseException:
+            self._db.close()  # its state is unknown
+            raise
+        self._check(preparation)
+        self._prepared.add(call.name)
+        return self.rows(results)
+
     def prepare(self, call: Call) -> None:
         if call.name not in self._prepared:
-            self.rows([self._db.pgconn.prepare(call.name, call.statement)])
+            self._check([self._db.pgconn.prepare(call.name, call.statement)])
             self._prepared.add(call.name)
 
     def forget(self) -> None:
@@ -52,13 +84,13 @@ class Calls:
     def send(self, call: Call, params: Packed) -> None:
         self._db.pgconn.send_query_prepared(call.name, params, [1] * len(params), result_format=1)
 
-    def send_unprepared(self, call: Call, params: Packed) -> None:
-        self._db.pgconn.send_query_params(call.statement, params, None, [1] * len(params), result_format=1)
-
     def rows(self, results: Sequence[Any]) -> list[Any]:
-        for result in results:
-            if result.status in _ERRORS:
-                raise error_from_result(result, self._db.info.encoding)
+        self._check(results)
         [result] = results
         self._transformer.set_pgresult(result)
         return self._transformer.load_rows(0, result.ntuples, tuple)
+
+    def _check(self, results: Sequence[Any]) -> None:
+        for result in results:
+            if result.status in _ERRORS:
+                raise error_from_result(result, self._db.info.encoding)

@@ -4,13 +4,16 @@ other."""
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Final
+import itertools
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from daybreak.core.errors import StoreError, StoreReadOnly, StoreUnsuitable
 from daybreak.stores.postgres import faults
 from daybreak.stores.postgres.address import Address
 from daybreak.stores.postgres.connection import Connection
 from daybreak.stores.postgres.driver import psycopg
+from daybreak.stores.postgres.session import Answer
 from daybreak.stores.postgres.statements import Statements, named, quoted, spelt
 from daybreak.system import patience
 
@@ -18,72 +21,92 @@ MIN_SERVER_VERSION: Final = 130_000
 MIGRATION_LOCK: Final = 0x44415942  # "DAYB"
 
 
-def prepare(connection: Connection, address: Address) -> None:
+class OpenedSchema(NamedTuple):
+    """What opening has read. `version` is 0 if the schema does not exist; the rest is empty if it must be migrated.
+    `has_foreign_feed`: the feed has transaction ids that this server has not assigned yet, because it was restored from
+    another server with higher ids. No cursor would ever reach its end."""
+
+    version: int
+    has_foreign_feed: bool = False
+    lanes: Sequence[tuple[int, str, str, int]] = ()
+
+
+def prepare(connection: Connection, address: Address) -> OpenedSchema:
     """Refuse a server that is too old and a schema that is too new; migrate the schema to this version, in one
-    transaction."""
+    transaction. If there is nothing to migrate, this takes one round trip beside those of connecting."""
+    opened = _read_schema(connection, address)
+    if opened.version < address.known.number:
+        # A migration of large tables takes long: each statement has its own timeout, and the caller's patience does not
+        # apply.
+        with patience.ending_at(None):
+            connection.transaction(lambda _: _migrate(connection, address))
+            opened = _read_schema(connection, address)  # another process, perhaps a newer version, may have been first
+    if opened.has_foreign_feed:
+        with contextlib.suppress(StoreReadOnly):  # `doctor` reports it
+            connection.transaction(lambda _: _take_over_feed(connection, address))
+    return opened
+
+
+def _read_schema(connection: Connection, address: Address) -> OpenedSchema:
+    """A role that may only use the tables can read all of this, too."""
+    sql = Statements("sql", address.schema)
+    statements = (sql.has_meta, sql.read_clock, sql.is_foreign_feed, sql.newest_lanes)
+    answers, sent_at = connection.query_together(statements)
+    _check_server(connection, address)
+    rows = (_rows(answer, address) for answer in answers)  # checked one by one: the first failure is the last answer
+    [(has_meta,)] = next(rows)
+    if not has_meta:
+        return OpenedSchema(0)
+    [(time, offset, version, needs)] = next(rows)
+    if version is None:
+        raise StoreUnsuitable(
+            f"{address.name}: the schema {spelt(address.schema)} belongs to another program: choose another name by "
+            "?schema="
+        )
+    if version > address.known.number and (needs or version) > address.known.number:
+        raise faults.too_new(address.name, version, address.known.number)
+    connection.note_clock(time, sent_at, offset)
+    if version < address.known.number:
+        return OpenedSchema(version)
+    [(has_foreign_feed,)] = next(rows)
+    return OpenedSchema(version, has_foreign_feed, next(rows))
+
+
+def _check_server(connection: Connection, address: Address) -> None:
     server = connection.server_version
     if server < MIN_SERVER_VERSION:
         raise StoreUnsuitable(
             f"{address.name} is PostgreSQL {server // 10_000}: Daybreak needs 13 or newer; upgrade the server"
         )
-    if _version(connection, address) < address.known.number:
-        # A migration of large tables takes long: each statement has its own timeout, and the caller's patience does not
-        # apply.
-        with patience.ending_at(None):
-            connection.transaction(lambda _: _migrate(connection, address))
-            _version(connection, address)  # another process, perhaps a newer version, may have been first
-            _repair_foreign_feed(connection, address)
-    else:
-        _repair_foreign_feed(connection, address)
 
 
-def _repair_foreign_feed(connection: Connection, address: Address) -> None:
-    if has_foreign_feed(connection, address):
-        with contextlib.suppress(StoreReadOnly):  # `doctor` reports it
-            connection.transaction(lambda _: _take_over_feed(connection, address))
-
-
-def _version(connection: Connection, address: Address) -> int:
-    """The version of the schema, 0 if it does not exist. A role that may only use the tables can read it, too."""
-    name = spelt(address.schema)
-    if connection.query("SELECT to_regclass(%s) IS NULL", (f"{name}.meta",)) == [(True,)]:
-        return 0
-    text = Statements("sql", address.schema)
-    [(version, needs)] = connection.query(text.seen)
-    if version is None:
-        raise StoreUnsuitable(
-            f"{address.name}: the schema {name} belongs to another program: choose another name by ?schema="
-        )
-    if version > address.known.number and (needs or version) > address.known.number:
-        raise faults.too_new(address.name, version, address.known.number)
-    return int(version)
+def _rows(answer: Answer, address: Address) -> list[Any]:
+    if not isinstance(answer, psycopg.Error):
+        return answer
+    if faults.is_retryable(answer):
+        raise answer
+    raise faults.call_error(address.name, answer, sent=False, lost=False)
 
 
 def _migrate(connection: Connection, address: Address) -> None:
+    sql = Statements("sql", address.schema)
     connection.renew_timeout()  # another process may be migrating: wait as long as the lock timeout allows
     connection.rows("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
     try:
-        [(exists,)] = connection.rows(
-            "SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = %s)", (address.schema,)
-        )
-        if not exists:
-            connection.run(f"CREATE SCHEMA {quoted(address.schema)}")
-        [(is_missing,)] = connection.rows("SELECT to_regclass(%s) IS NULL", (f"{spelt(address.schema)}.meta",))
-        current = 0 if is_missing else int(connection.rows(Statements("sql", address.schema).seen)[0][0])
-        for scripts in address.known.scripts[current:]:
-            for script in scripts:
-                connection.renew_timeout()
-                connection.run(named(script, address.schema))
-        if current < address.known.number:
-            _write_version(connection, address)
+        [(has_schema, has_meta)] = connection.rows(sql.has_schema, (address.schema,))
+        current = int(connection.rows(sql.seen)[0][0]) if has_meta else 0
+        if current >= address.known.number:
+            return
+        scripts = [named(script, address.schema) for script in itertools.chain(*address.known.scripts[current:])]
+        if not has_schema:
+            scripts.insert(0, f"CREATE SCHEMA {quoted(address.schema)}")
+        scripts.append(sql.set_version.format(version=address.known.number, needs=address.known.needs))
+        # On empty tables all scripts together take no time: they are sent at once.
+        for script in scripts if current else ["\n;\n".join(scripts)]:
+            connection.renew_timeout()
+            connection.run(script)
     except psycopg.errors.InsufficientPrivilege as error:
         raise _missing_permission(address, error) from None
-
-
-def has_foreign_feed(connection: Connection, address: Address) -> bool:
-    """Whether the feed has transaction ids that this server has not assigned yet: it was restored from another server
-    with higher ids. No cursor would ever reach its end."""
-    return bool(connection.query(Statements("sql", address.schema).is_foreign_feed)[0][0])
 
 
 def _take_over_feed(connection: Connection, address: Address) -> None:
@@ -93,12 +116,6 @@ def _take_over_feed(connection: Connection, address: Address) -> None:
     sql = Statements("sql", address.schema)
     for statement in (sql.own_feed, sql.own_purged):
         connection.run(statement)
-
-
-def _write_version(connection: Connection, address: Address) -> None:
-    statement = Statements("sql", address.schema).set_meta
-    for item, value in (("version", address.known.number), ("needs", address.known.needs)):
-        connection.run(statement, (item, str(value)))
 
 
 def _missing_permission(address: Address, error: Any) -> StoreError:

@@ -5,7 +5,7 @@ The files write `daybreak.` for the schema, which is replaced by the schema's na
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Final
 
@@ -40,7 +40,7 @@ class Statements:
     """The statements of one folder as attributes, for one schema."""
 
     def __init__(self, folder: str, schema: str = "daybreak") -> None:
-        self._texts = {name: named(text, schema) for name, text in _texts(folder).items()}
+        self._texts = _texts_for(folder, schema)
 
     def __getattr__(self, name: str) -> str:
         try:
@@ -65,6 +65,11 @@ def named(text: str, schema: str) -> str:
         .replace(" daybreak.", f" {name}.")
         .replace("(daybreak.", f"({name}.")
     )
+
+
+@lru_cache(maxsize=16)
+def _texts_for(folder: str, schema: str) -> dict[str, str]:
+    return {name: named(text, schema) for name, text in _texts(folder).items()}
 
 
 @cache

@@ -202,7 +202,7 @@ class PostgresStore:
         """Accept jobs that other programs committed in their own transactions, so that a reader sees them even while no
         worker claims."""
         for _ in range(MAX_OUTBOX_ATTEMPTS):
-            if not await self._read(outbox.has_jobs):
+            if not await self._in_use().do(lambda engine: engine.has_incoming()):
                 return
             if not await self._write(lambda ledger: outbox.accept(ledger, 500), None):
                 await asyncio.sleep(0.01)  # another process is accepting them

@@ -26,8 +26,8 @@ from daybreak.core.errors import StoreError
 from daybreak.stores.backoff import Backoff
 from daybreak.stores.postgres.address import Address
 from daybreak.stores.postgres.arrays import Texts
-from daybreak.stores.postgres.connection import connect, identify_server
 from daybreak.stores.postgres.driver import psycopg
+from daybreak.stores.postgres.session import connect, identify_server
 from daybreak.stores.postgres.statements import Statements, quoted
 from daybreak.stores.postgres.transactional_submit import channel_of
 from daybreak.stores.postgres.watchdog import AnswerTimer, Watchdog
@@ -80,7 +80,9 @@ class Wake:
         self._is_closed = False
         self._thread: threading.Thread | None = None
         self._interrupt_pair: tuple[socket.socket, socket.socket] | None = None
-        self._is_listening = False  # on the present connection
+        self._listen_sql = f"LISTEN {quoted(self._channel)}"
+        self._has_sent_listen = False  # on the present connection, and the same for the next two
+        self._is_listening = False
         self._is_direct = False
         self.listens: bool | None = None  # whether LISTEN works; None: nobody has waited yet
 
@@ -158,10 +160,9 @@ class Wake:
                     self._selector(db) as selector,
                 ):
                     with self._answer_timer.running(db, self._timeout):
-                        self._is_direct = identify_server(db).is_direct
+                        self._begin(db)
                     backoff.connected()
                     began = -math.inf
-                    self._is_listening = False
                     with self._lock:
                         self._registered.clear()
                         self._unregistered.update(self._wanted)
@@ -187,6 +188,15 @@ class Wake:
             selector.register(db.fileno(), selectors.EVENT_READ)
             yield selector
 
+    def _begin(self, db: psycopg.Connection[Any]) -> None:
+        """Identify the server; LISTEN in the same round trip if someone waits already."""
+        statements = [self._listen_sql] if self._wanted else []
+        server, answers = identify_server(db, statements)
+        for answer in answers:
+            if isinstance(answer, psycopg.Error):
+                raise answer
+        self._is_direct, self._has_sent_listen, self._is_listening = server.is_direct, bool(statements), False
+
     def _listen(self, db: psycopg.Connection[Any]) -> None:
         """LISTEN as soon as someone waits: a process that only submits must not be woken by its own notices."""
         if not self._is_listening and self._wanted:
@@ -196,7 +206,8 @@ class Wake:
     def _can_listen(self, db: psycopg.Connection[Any]) -> bool:
         """Whether a notice from another connection arrives. Behind a pooler in transaction mode only this connection's
         own notices do, and only with the answer to a query."""
-        db.execute(f"LISTEN {quoted(self._channel)}")
+        if not self._has_sent_listen:
+            db.execute(self._listen_sql)
         if self._is_direct:
             return True
         token = f"?{secrets.token_hex(8)}"

@@ -1,7 +1,25 @@
 -- Queued jobs in rank order, and their lanes.
 
+-- name: add_lanes
+-- The numbers of these lanes; those that do not exist are added. One that another transaction adds meanwhile is missing.
+WITH wanted AS (
+    SELECT w.queue, w.task, w.version FROM unnest(%b::text[], %b::text[], %b::integer[]) w(queue, task, version)
+), added AS (
+    INSERT INTO daybreak.lane AS l (queue, task, version) SELECT w.queue, w.task, w.version FROM wanted w
+    WHERE NOT EXISTS (SELECT 1 FROM daybreak.lane o WHERE o.queue = w.queue AND o.task = w.task AND o.version = w.version)
+    ON CONFLICT DO NOTHING RETURNING l.id, l.queue, l.task, l.version
+)
+SELECT a.id, a.queue, a.task, a.version FROM added a
+UNION ALL
+SELECT l.id, l.queue, l.task, l.version
+FROM wanted w JOIN daybreak.lane l ON l.queue = w.queue AND l.task = w.task AND l.version = w.version
+
 -- name: all_lanes
 SELECT l.id, l.queue, l.task, l.version FROM daybreak.lane l
+
+-- name: newest_lanes
+-- For a process that opens the store: most likely it needs some of them, and it loads the others when it needs them.
+SELECT l.id, l.queue, l.task, l.version FROM daybreak.lane l ORDER BY l.id DESC LIMIT 500
 
 -- name: claim_job
 -- One job by its id, wherever it stands in its lane, with the columns of claim_lane. Nothing if it is not queued.

@@ -41,5 +41,7 @@ ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, max_running = exclude
 INSERT INTO daybreak.record (kind, name, revision, value) VALUES (%b::text, %b::text, %b::bigint, %b::bytea)
 ON CONFLICT (kind, name) DO UPDATE SET revision = excluded.revision, value = excluded.value
 
--- name: set_meta
-INSERT INTO daybreak.meta (name, value) VALUES (%b::text, %b::text) ON CONFLICT (name) DO UPDATE SET value = excluded.value
+-- name: set_version
+-- The version of the schema, and the oldest program version that can use it.
+INSERT INTO daybreak.meta (name, value) VALUES ('version', '{version}'), ('needs', '{needs}')
+ON CONFLICT (name) DO UPDATE SET value = excluded.value

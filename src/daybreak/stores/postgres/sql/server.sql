@@ -45,6 +45,13 @@ SELECT EXISTS (SELECT 1 FROM daybreak.feed f
        pg_current_snapshot()::text
 FROM (SELECT coalesce(%s::text::pg_snapshot, pg_current_snapshot()) AS seen) s
 
+-- name: has_meta
+-- Whether the schema exists and has been used by this program, or by another one.
+SELECT to_regclass('daybreak.meta') IS NOT NULL
+
+-- name: has_schema
+SELECT EXISTS (SELECT 1 FROM pg_namespace n WHERE n.nspname = %b::text), to_regclass('daybreak.meta') IS NOT NULL
+
 -- name: is_foreign_feed
 -- A snapshot includes only transactions below its xmax, unless another server has written them.
 SELECT coalesce((SELECT f.xid FROM daybreak.feed f ORDER BY f.xid DESC LIMIT 1) >= pg_snapshot_xmax(pg_current_snapshot()), false)
