@@ -13,7 +13,7 @@ from daybreak.stores.directory.job_files import JobFiles
 from daybreak.stores.directory.journal import Journal
 from daybreak.stores.directory.open_folder import OpenFolder
 from daybreak.stores.directory.recovery import Recovery
-from daybreak.stores.directory.tracked_ledger import TrackedLedger
+from daybreak.stores.directory.tracked_book import TrackedBook
 
 __all__ = ["place"]
 
@@ -46,13 +46,13 @@ def job_files_are_not_synced(patch):
 
 
 def keys_are_not_written(patch):
-    change = TrackedLedger.change
+    change = TrackedBook.change
 
     def without_keys(self, *args):
         self._own_keys.touched.clear()
         return change(self, *args)
 
-    patch.setattr(TrackedLedger, "change", without_keys)
+    patch.setattr(TrackedBook, "change", without_keys)
 
 
 def first_writing_of_data_only(patch):

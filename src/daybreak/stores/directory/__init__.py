@@ -1,8 +1,9 @@
 """The directory store: the memory store, and a journal and files that keep it on disk.
 
 store           the seam: every operation is journalled before it is answered
-tracked_ledger  the memory store's ledger, which notes what each operation changes; changes: those as after-images
-persistence     how state file, journal and job files follow the ledger; journal, job_files, metadata: each of them
+tracked_book    the memory store's data, which notes what each operation changes; changes: those as after-images
+entry           a job as the folder keeps it
+persistence     how state file, journal and job files follow the data; journal, job_files, metadata: each of them
 recovery        loads a folder; folder_scan: reads its files; foreign_items: those of the original pyWATS queue;
                 renamed_jobs: what a person changed by renaming files
 layout          the words and suffixes of file names; file_names: safe names for ids

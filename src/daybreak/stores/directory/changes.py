@@ -7,9 +7,9 @@ from msgspec import Struct
 from daybreak.core.events import Event
 from daybreak.core.model import Record
 from daybreak.core.resource_gauge import Gauge
+from daybreak.stores.directory.entry import Entry
+from daybreak.stores.kernel.row import LaneName
 from daybreak.stores.memory.book import Key
-from daybreak.stores.memory.entry import Entry
-from daybreak.stores.memory.ready import Lane
 
 
 class JobImage(Struct, frozen=True):
@@ -24,7 +24,7 @@ class JobImage(Struct, frozen=True):
 class TotalImage(Struct, frozen=True):
     """The counters of one lane and priority."""
 
-    lane: Lane
+    lane: LaneName
     priority: int
     of: dict[str, tuple[int, int]]
 

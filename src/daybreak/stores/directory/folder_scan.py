@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from daybreak.core.model import State
 from daybreak.stores.directory import foreign_items, metadata
 from daybreak.stores.directory.disk import Disk
+from daybreak.stores.directory.entry import Entry
 from daybreak.stores.directory.file_names import id_of, is_stem_of
 from daybreak.stores.directory.job_files import Place
 from daybreak.stores.directory.layout import Layout, is_json
-from daybreak.stores.memory.entry import Entry
 
 _log = logging.getLogger("daybreak.directory")
 

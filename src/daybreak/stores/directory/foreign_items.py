@@ -12,8 +12,8 @@ from daybreak.core.metadata import encode_meta
 from daybreak.core.model import FINAL, Failure, JobSpec, Options, Reason, Retry, State
 from daybreak.core.rank import Rank
 from daybreak.core.units import Priority, clean, micros, moment
+from daybreak.stores.directory.entry import Entry
 from daybreak.stores.directory.layout import ITEM_TASK
-from daybreak.stores.memory.entry import Entry
 
 DEFAULT_ATTEMPTS = 3  # of the original queue
 BY = "pyWATS queue"

@@ -1,4 +1,4 @@
-"""The files of jobs: written, renamed and deleted so that they follow the ledger.
+"""The files of jobs: written, renamed and deleted so that they follow the store's data.
 
 The journal holds what the files do not show yet, so each step may fail, and is done again later."""
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 from daybreak.stores.directory import metadata
 from daybreak.stores.directory.disk import Disk
+from daybreak.stores.directory.entry import Entry
 from daybreak.stores.directory.file_names import hashed_stem_of, stem_of
 from daybreak.stores.directory.layout import Layout
-from daybreak.stores.memory.entry import Entry
 
 
 @dataclass(slots=True)
@@ -44,20 +44,25 @@ class JobFiles:
         place = self._places.get(seq)
         return place is not None and place.data is not None
 
-    def stem(self, entry: Entry) -> str:
+    def known_stem(self, seq: int) -> str | None:
+        """The stem of a job's files; None if it has none yet."""
+        place = self._places.get(seq)
+        return None if place is None else place.stem
+
+    def stem(self, seq: int, job: str) -> str:
         """The stem of a job's files; a new job gets one."""
-        place = self._places.get(entry.seq)
+        place = self._places.get(seq)
         if place is None:
-            stem = stem_of(entry.spec.id)
-            if self._folded.get(stem.casefold(), entry.seq) != entry.seq:
-                stem = hashed_stem_of(entry.spec.id)
+            stem = stem_of(job)
+            if self._folded.get(stem.casefold(), seq) != seq:
+                stem = hashed_stem_of(job)
             place = Place(stem)
-            self.note(entry.seq, place)
+            self.note(seq, place)
         return place.stem
 
     def write(self, entry: Entry, number: int) -> None:
         """Bring the files of a job up to date. `number` is the operation that changed it."""
-        self.stem(entry)
+        self.stem(entry.seq, entry.spec.id)
         place, word = self._places[entry.seq], self._layout.words[entry.state]
         data, is_raw = self._layout.data_of(entry.spec)
         if place.data is None:

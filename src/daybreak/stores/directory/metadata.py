@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from daybreak.core.metadata import decode_meta
 from daybreak.core.units import moment
+from daybreak.stores.directory.entry import Entry
 from daybreak.stores.directory.layout import Layout
-from daybreak.stores.memory.entry import Entry
 
 
 class Ours(Struct, frozen=True, kw_only=True):

@@ -1,8 +1,8 @@
-"""A folder that this process has open: one ledger and one journal for all stores and event loops of the process.
+"""A folder that this process has open: one book of data and one journal for all stores and event loops of the process.
 
 The order of every change: catch up with files that could not be written before; reserve space in the journal; change
-the ledger; write the after-images to the journal and sync it; write the files of the changed jobs. An error before the
-journal is synced forgets the ledger and loads the folder again. An error after that changes nothing for the caller:
+the data; write the after-images to the journal and sync it; write the files of the changed jobs. An error before the
+journal is synced forgets the data and loads the folder again. An error after that changes nothing for the caller:
 the journal has the change, and the files follow before the next one."""
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from msgspec import Struct
 
 from daybreak.core.errors import OutcomeUnknown, StoreError, StoreUnavailable, StoreUnsuitable
 from daybreak.core.model import State
+from daybreak.core.units import span
 from daybreak.stores.directory.disk import Disk
 from daybreak.stores.directory.faults import translate
 from daybreak.stores.directory.layout import Layout
 from daybreak.stores.directory.owner_lock import OwnerLock
 from daybreak.stores.directory.persistence import Persistence
-from daybreak.stores.directory.tracked_ledger import TrackedLedger
-from daybreak.stores.memory.entry import Entry
-from daybreak.stores.memory.ledger import Now
+from daybreak.stores.directory.tracked_book import Now, TrackedBook
+from daybreak.stores.kernel import moves, resource_queue
 from daybreak.stores.wakeups import Wakeups
 from daybreak.system.ports import World
 
 _log = logging.getLogger("daybreak.directory")
-KEYS_FOR: Final = timedelta(hours=24)  # the key of a deleted job is spent for this long
+KEYS_FOR: Final = span(timedelta(hours=24))  # the key of a deleted job is spent for this long
 RESERVED: Final = 64 * 1024  # bytes of the journal for an operation, beside the arguments and results it brings
 
 
@@ -51,7 +51,7 @@ class FolderOptions(Struct, frozen=True):
 
 
 class OpenFolder:
-    """The ledger of a folder and its files. `lock` is held by whoever reads or changes the ledger; `anchor` is the
+    """The data of a folder and its files. `lock` is held by whoever reads or changes the data; `anchor` is the
     store's steady time less that of `world`."""
 
     def __init__(self, options: FolderOptions, world: World, disk: Disk) -> None:
@@ -64,7 +64,7 @@ class OpenFolder:
         self._path = options.path
         self._owner_lock = OwnerLock(options.path, options.hidden / "owner.lock")
         self._persistence = Persistence(disk, options.path, options.hidden, options.layout, queue=options.queue)
-        self._opened: TrackedLedger | None = None
+        self._opened: TrackedBook | None = None
         self._is_stale = False
 
     # -- open and close ------------------------------------------------------------------------------------------------
@@ -88,23 +88,21 @@ class OpenFolder:
                 self.anchor = now.steady - self.world.steady()
             else:  # loaded again: time goes on as before
                 now = Now(now.wall, self.anchor + self.world.steady())
-            ledger = self._persistence.load(now)
-            self._drop_completed(ledger, ledger.jobs.values(), now)
-            ledger.offer_freed(now)
-            ledger.topics.clear()
-            self._persistence.commit(ledger, now)
-            self._persistence.checkpoint(ledger, now)
+            book = self._persistence.load(now)
+            self._drop_completed(book, book.jobs, now)
+            self._persistence.commit(book, now)
+            self._persistence.checkpoint(book, now)
         except OSError as error:
             self._persistence.close()
             raise translate(self._path, error) from error
-        self._opened, self._is_stale = ledger, False
+        self._opened, self._is_stale = book, False
 
     def close(self, now: Now) -> None:
         """Write what is still missing, and release the folder."""
-        ledger, self._opened = self._opened, None
+        book, self._opened = self._opened, None
         try:
-            if ledger is not None and not self._is_stale:
-                self._persistence.checkpoint(ledger, now)
+            if book is not None and not self._is_stale:
+                self._persistence.checkpoint(book, now)
         except OSError as error:
             _log.warning("%s: %s; the next start takes what is missing from the journal", self._path, error)
         finally:
@@ -117,7 +115,7 @@ class OpenFolder:
         self._owner_lock.release()
 
     @property
-    def ledger(self) -> TrackedLedger:
+    def book(self) -> TrackedBook:
         if self._opened is None:
             raise StoreUnavailable(f"the store in {self._path} is not open: open it first")
         if self._is_stale or self._persistence.is_broken:
@@ -133,21 +131,21 @@ class OpenFolder:
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
-    def prepare(self, size: int, *, may_lag: bool) -> TrackedLedger:
+    def prepare(self, size: int, *, may_lag: bool) -> TrackedBook:
         """Make sure that a change can be written. `size` is about how many bytes it brings. One that `may_lag` is not
         refused because files of earlier ones could not be written."""
-        ledger = self.ledger
+        book = self.book
         try:
             if not may_lag:
-                self._persistence.catch_up(ledger)
+                self._persistence.catch_up(book)
             self._persistence.reserve(RESERVED + size)
         except OSError as error:
             raise translate(self._path, error) from error
-        return ledger
+        return book
 
     @contextlib.contextmanager
-    def undone_on_error(self, ledger: TrackedLedger) -> Iterator[None]:
-        """Around a change of the ledger and its `commit`: after an error the folder is loaded again before it is
+    def undone_on_error(self, book: TrackedBook) -> Iterator[None]:
+        """Around a change of the data and its `commit`: after an error the folder is loaded again before it is
         used."""
         try:
             yield
@@ -155,17 +153,17 @@ class OpenFolder:
             self._is_stale = True
             raise
         except Exception:
-            self._is_stale = ledger.is_changed or ledger.is_beaten
+            self._is_stale = book.is_changed or bool(book.beaten)
             raise
         except BaseException:
             self._is_stale = True
             raise
 
-    def commit(self, ledger: TrackedLedger, now: Now) -> None:
+    def commit(self, book: TrackedBook, now: Now) -> None:
         """Make a change durable."""
-        self._drop_completed(ledger, ledger.changed.values(), now)
+        self._drop_completed(book, book.changed, now)
         try:
-            self._persistence.commit(ledger, now)
+            self._persistence.commit(book, now)
         except OSError as error:
             if self._persistence.withdraw():
                 raise translate(self._path, error) from error
@@ -173,14 +171,18 @@ class OpenFolder:
                 f"{self._path}: {error.strerror or error}; it is not known whether the change was written"
             ) from error
 
-    def follow(self, ledger: TrackedLedger, now: Now) -> None:
+    def follow(self, book: TrackedBook, now: Now) -> None:
         """After a commit: bring the files up to date."""
-        self._persistence.follow(ledger, now)
+        self._persistence.follow(book, now)
 
-    def _drop_completed(self, ledger: TrackedLedger, entries: Iterable[Entry], now: Now) -> None:
-        if self.options.delete_completed:
-            for entry in [one for one in entries if one.state is State.COMPLETED and one.seq in ledger.jobs]:
-                ledger.drop(entry, now, keys_for=KEYS_FOR)
+    def _drop_completed(self, book: TrackedBook, seqs: Iterable[int], now: Now) -> None:
+        completed = [seq for seq in seqs if book.jobs[seq].state is State.COMPLETED]
+        if self.options.delete_completed and completed:
+            tx = book.begin(now)
+            for row in tx.load(completed).values():
+                moves.drop(tx, row, keys_for=KEYS_FOR)
+            resource_queue.offer_freed(tx)
+            tx.commit()
 
 
 # -- the folders of this process ---------------------------------------------------------------------------------------

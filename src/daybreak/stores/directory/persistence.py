@@ -1,4 +1,4 @@
-"""What a folder keeps: the state file, the journal and the files of jobs, and how they follow the ledger."""
+"""What a folder keeps: the state file, the journal and the files of jobs, and how they follow the store's data."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from daybreak.stores.directory.job_files import JobFiles
 from daybreak.stores.directory.journal import Journal
 from daybreak.stores.directory.layout import DAYBREAK, LAYOUTS, WATS, Layout
 from daybreak.stores.directory.recovery import Recovery, Replayed, read_rest
-from daybreak.stores.directory.tracked_ledger import TrackedLedger
-from daybreak.stores.memory.book import Now
+from daybreak.stores.directory.tracked_book import Now, TrackedBook
+from daybreak.stores.kernel import resource_queue
 
 _log = logging.getLogger("daybreak.directory")
 CHECKPOINT_BYTES: Final = 4 * 1024 * 1024
@@ -86,24 +86,28 @@ class Persistence:
             )
         return wanted
 
-    def load(self, now: Now) -> TrackedLedger:
-        """Build the ledger from what was read and from the files of jobs."""
+    def load(self, now: Now) -> TrackedBook:
+        """Build the store's data from what was read and from the files of jobs."""
         folder = Folder(self._disk, self._folder, self._layout, queue=self._queue)
         self._files = JobFiles(self._disk, self._folder, self._hidden / "scratch", self._layout)
         recovery = Recovery(folder, self._files, self._layout, self._replayed, rest_is_lost=self._rest_is_lost)
         found = recovery.run(now)
-        ledger = found.ledger
+        book = found.book
         self._number = found.rest.number
         self._journal.resume()
         self._gone, self._beaten = set(), set()
         self._left = found.left
         self._behind = dict.fromkeys(found.behind, self._number)
-        for entry, state in found.renamed:
-            renamed_jobs.apply(ledger, entry, state, now)
+        for seq, state in found.renamed:
+            renamed_jobs.apply(book, seq, state, now)
+        tx = book.begin(now)
+        tx.gauges.freed.update(found.freed)
+        resource_queue.offer_freed(tx)
+        tx.commit()
         if found.adopted:
             _log.info("%s: took over %d items of another program", self._folder, found.adopted)
         self._replayed = Replayed(Rest())
-        return ledger
+        return book
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -111,27 +115,28 @@ class Persistence:
         """Make sure that the journal has room for an operation."""
         self._journal.reserve(size)
 
-    def commit(self, ledger: TrackedLedger, now: Now) -> None:
+    def commit(self, book: TrackedBook, now: Now) -> None:
         """Write what an operation changed to the journal. Plain heartbeats are not synced: after a power cut their
         holder is gone anyway."""
-        is_changed = ledger.is_changed
-        if not is_changed and not ledger.is_beaten:
-            ledger.forget_changes()
+        is_changed = book.is_changed
+        if not is_changed and not book.beaten:
             return
-        stems = {seq: self._files.stem(entry) for seq, entry in (ledger.changed | ledger.gone).items()}
-        placed = {seq for seq in ledger.changed if self._files.has_data(seq)}
-        change = ledger.change(self._number + 1, now, stems, placed)
+        changed, gone = book.changed, book.gone
+        stems = {seq: self._files.stem(seq, book.jobs[seq].id) for seq in changed}
+        stems |= {seq: stem for seq in gone if (stem := self._files.known_stem(seq)) is not None}
+        placed = {seq for seq in changed if self._files.has_data(seq)}
+        change = book.change(self._number + 1, now, stems, placed)
         self._journal.append(change, sync=is_changed)
         self._number = change.number
         self._beaten.update(change.beats)
-        for image in change.jobs:
-            self._behind[image.entry.seq] = self._number
-            self._beaten.discard(image.entry.seq)
-        for seq in ledger.gone:
+        for seq in changed:
+            self._behind[seq] = self._number
+            self._beaten.discard(seq)
+        for seq in gone:
             self._behind.pop(seq, None)
             self._beaten.discard(seq)
             self._gone.add(seq)
-        ledger.forget_changes()
+        book.forget_changes()
 
     @property
     def is_broken(self) -> bool:
@@ -146,61 +151,61 @@ class Persistence:
             return False
         return True
 
-    def catch_up(self, ledger: TrackedLedger) -> None:
+    def catch_up(self, book: TrackedBook) -> None:
         """Bring the files of jobs up to date with the journal."""
         for seq in list(self._gone):
             self._files.delete(seq)
             self._gone.discard(seq)
         for seq, number in list(self._behind.items()):
-            self._files.write(ledger.jobs[seq], number)
+            self._files.write(book.entry(seq), number)
             del self._behind[seq]
         for path in self._left:
             self._disk.unlink(path)
         self._left = []
         self._is_lagging = False
 
-    def follow(self, ledger: TrackedLedger, now: Now) -> None:
+    def follow(self, book: TrackedBook, now: Now) -> None:
         """After a commit: write the files of jobs and, now and then, the state file. An error is not the caller's: the
         journal has everything, and the next operation tries again."""
         try:
-            self.catch_up(ledger)
+            self.catch_up(book)
             self._files.sync_all_but(LATEST_FILES)
             if self._journal.size > max(CHECKPOINT_BYTES, JOURNAL_PER_STATE * self._state_size):
-                self.checkpoint(ledger, now)
+                self.checkpoint(book, now)
         except OSError as error:
             if not self._is_lagging:
                 _log.warning("%s: files of jobs are out of date until the disk can be written: %s", self._folder, error)
             self._is_lagging = True
 
-    def checkpoint(self, ledger: TrackedLedger, now: Now) -> None:
+    def checkpoint(self, book: TrackedBook, now: Now) -> None:
         """Make the files of jobs and the state file durable, then begin a new journal."""
-        for seq in self._beaten & ledger.jobs.keys():
+        for seq in self._beaten & book.jobs.keys():
             self._behind.setdefault(seq, self._number)
         self._beaten.clear()
-        self.catch_up(ledger)
+        self.catch_up(book)
         self._files.sync()
-        state = _encoder.encode(self._rest(ledger, now))
+        state = _encoder.encode(self._rest(book, now))
         file = self._hidden / "state.json"
         self._disk.write_file(file, state, by_way_of=self._hidden / "scratch" / "state", sync=True)
         self._disk.sync_folder(self._hidden)
         self._state_size = len(state)
         self._journal.start()
 
-    def _rest(self, ledger: TrackedLedger, now: Now) -> Rest:
+    def _rest(self, book: TrackedBook, now: Now) -> Rest:
         return Rest(
             layout=self._layout.name,
             number=self._number,
             wall=now.wall,
             steady=now.steady,
-            seq=ledger.seq,
-            revision=ledger.revision,
-            feed_start=ledger.feed_start,
-            feed=ledger.feed,
-            keys=dict(ledger.keys),
-            uniques={name: entry.seq for name, entry in ledger.uniques.items()},
-            records=list(ledger.records.values()),
-            gauges=ledger.gauges,
-            totals=[TotalImage(lane, priority, counts.of) for (lane, priority), counts in ledger.totals.items()],
+            seq=book.seq,
+            revision=book.revision,
+            feed_start=book.feed_start,
+            feed=book.feed,
+            keys=dict(book.keys),
+            uniques=dict(book.uniques),
+            records=list(book.records.values()),
+            gauges=dict(book.gauges),
+            totals=[TotalImage(lane, priority, counters) for (lane, priority), counters in book.totals.items()],
         )
 
     def close(self) -> None:

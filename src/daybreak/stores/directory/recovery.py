@@ -6,8 +6,10 @@ recovery that was interrupted gives the same result."""
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from dataclasses import replace as dataclass_replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -16,19 +18,19 @@ import msgspec
 from msgspec.structs import replace
 
 from daybreak.core.errors import StoreCorrupt, StoreTooNew
-from daybreak.core.model import FINAL, UNFINISHED, QueueSettings, State
+from daybreak.core.model import DEFAULT_QUEUE, FINAL, UNFINISHED, QueueSettings, State
 from daybreak.core.rank import rank_of
+from daybreak.core.resource_gauge import Gauge
 from daybreak.core.units import span
 from daybreak.store.protocol import keep_until
 from daybreak.stores.directory.changes import Change, JobImage, Rest
+from daybreak.stores.directory.entry import row_of
 from daybreak.stores.directory.file_names import id_of, is_stem_of
 from daybreak.stores.directory.folder_scan import Files, Folder, Found
 from daybreak.stores.directory.job_files import JobFiles, Place
 from daybreak.stores.directory.layout import Layout
-from daybreak.stores.directory.tracked_ledger import TrackedLedger
-from daybreak.stores.memory.book import Key, Now
-from daybreak.stores.memory.counts import Counts
-from daybreak.stores.memory.entry import Entry
+from daybreak.stores.directory.tracked_book import Now, TrackedBook
+from daybreak.stores.memory.book import Key
 
 _log = logging.getLogger("daybreak.directory")
 VERSION: Final = 1
@@ -117,13 +119,15 @@ def _merge(into: dict, changed: dict) -> None:  # type: ignore[type-arg]
 @dataclass(slots=True)
 class Recovered:
     """What was loaded. `behind` are the jobs whose files must be written, `left` the files of deleted jobs, and
-    `renamed` the jobs whose files a person renamed, with the state that they are named after."""
+    `renamed` the jobs whose files a person renamed, with the state that they are named after. `freed` are resources
+    that must be offered to waiting jobs."""
 
-    ledger: TrackedLedger
+    book: TrackedBook
     rest: Rest
     behind: set[int] = field(default_factory=set)
     left: list[Path] = field(default_factory=list)
-    renamed: list[tuple[Entry, State]] = field(default_factory=list)
+    renamed: list[tuple[int, State]] = field(default_factory=list)
+    freed: set[str] = field(default_factory=set)
     adopted: int = 0
 
 
@@ -138,21 +142,22 @@ class Recovery:
         self._layout = layout
         self._replayed = replayed
         self._rest_is_lost = rest_is_lost
-        self._result = Recovered(TrackedLedger(), replayed.rest)
+        self._keys: dict[int, tuple[str, ...]] = {}  # those that stand for each job, as its files say
+        self._result = Recovered(TrackedBook(), replayed.rest)
 
     def run(self, now: Now) -> Recovered:
         found = self._known(self._journalled())
-        ledger, rest = self._result.ledger, self._replayed.rest
+        book, rest = self._result.book, self._replayed.rest
         rest.number = max([rest.number, *(one.number for one in found)])  # higher if the journal was moved away
-        _load_rest(ledger, rest)
+        _load_rest(book, rest)
         own = sorted((one for one in found if not one.is_foreign), key=lambda one: (one.entry.seq, -one.number))
         for one in own:
             self._load(one, now)
         foreign = [one for one in found if one.is_foreign]
         for one in sorted(foreign, key=lambda one: (one.entry.created, one.place.stem)):
             self._adopt(one, now)
-        _load_links(ledger, rest, derive=self._rest_is_lost)
-        ledger.forget_links()
+        self._load_links()
+        self._recount_resources()
         return self._result
 
     # -- the journal and the files -------------------------------------------------------------------------------------
@@ -228,97 +233,99 @@ class Recovery:
                     self._folder.put_aside(path, f"job {spec.id} has newer files")
         return list(jobs.values())
 
-    # -- into the ledger -----------------------------------------------------------------------------------------------
+    # -- into the store's data -----------------------------------------------------------------------------------------
 
     def _load(self, one: Found, now: Now) -> None:
-        entry, ledger = one.entry, self._result.ledger
-        if entry.seq == 0 or entry.seq in ledger.jobs:
+        entry, book = one.entry, self._result.book
+        if entry.seq == 0 or entry.seq in book.jobs:
             self._adopt(one, now)
             return
-        ledger.seq = max(ledger.seq, entry.seq)
+        book.seq = max(book.seq, entry.seq)
         beat = self._replayed.beats.get(entry.seq)
         if beat is not None and entry.state is State.RUNNING:
             entry.until, entry.term = beat
             self._result.behind.add(entry.seq)
         self._enter(one)
+        book.own_jobs.touched.discard(entry.seq)
         states = self._layout.states(one.word)
         if entry.state not in states:
             waiting = states & {State.QUEUED, State.SCHEDULED, State.BLOCKED, State.RUNNING}
-            self._result.renamed.append((entry, State.QUEUED if waiting else min(states)))
+            self._result.renamed.append((entry.seq, State.QUEUED if waiting else min(states)))
 
     def _adopt(self, one: Found, now: Now) -> None:
         """Load a job without a place in the order: it gets the next one."""
-        entry, ledger = one.entry, self._result.ledger
-        if entry.spec.id in ledger.ids:
+        entry, book = one.entry, self._result.book
+        if entry.spec.id in book.ids:
             return
-        ledger.seq += 1
-        entry.seq = ledger.seq
+        book.seq += 1
+        entry.seq = book.seq
         entry.arrived = now.steady - max(0, now.wall - entry.created)
-        entry.rank = rank_of(ledger.settings(entry.spec.queue), entry.priority, entry.arrived, entry.seq)
+        settings = book.queues.get(entry.spec.queue, DEFAULT_QUEUE)
+        entry.rank = rank_of(settings, entry.priority, entry.arrived, entry.seq)
         if entry.state in FINAL and entry.finished is not None:
-            entry.purge_at = keep_until(entry.as_job(), now.wall, now.steady)
+            entry.purge_at = keep_until(row_of(entry).as_job(), now.wall, now.steady)
         self._enter(one)
         self._result.behind.add(entry.seq)
         self._result.adopted += 1
-        ledger.changed[entry.seq] = entry
         for event in entry.history[-1:]:
-            ledger.feed.append((now.steady, event))
+            book.feed.append((now.steady, event))
         states = self._layout.states(one.word)
         if not one.is_foreign and entry.state not in states:
-            self._result.renamed.append((entry, State.QUEUED if State.QUEUED in states else min(states)))
+            self._result.renamed.append((entry.seq, State.QUEUED if State.QUEUED in states else min(states)))
 
     def _enter(self, one: Found) -> None:
-        entry, ledger = one.entry, self._result.ledger
-        ledger.jobs[entry.seq] = ledger.ids[entry.spec.id] = entry
-        self._files.note(entry.seq, one.place)
-        if entry.state in UNFINISHED:
-            ledger.unfinished[entry.spec.queue] += 1
-            if entry.expires is not None:
-                ledger.expiring.add(entry.expires, entry.seq)
-        ledger.place(entry)
+        row, book = row_of(one.entry), self._result.book
+        row.stored = row.place
+        book.jobs[row.seq] = row
+        book.ids[row.id] = row.seq
+        book.place(row, row.stored)
+        book.tallies[row.name, row.priority, row.state] += 1
+        self._files.note(row.seq, one.place)
+        self._keys[row.seq] = one.entry.keys
+
+    # -- what connects jobs --------------------------------------------------------------------------------------------
+
+    def _load_links(self) -> None:
+        """Unique names and keys. Without the state file, they are derived from the jobs."""
+        book, rest = self._result.book, self._replayed.rest
+        for name, seq in rest.uniques.items():
+            if seq in book.jobs and book.jobs[seq].state in UNFINISHED:
+                book.uniques[name] = seq
+        for seq, row in book.jobs.items():
+            spec = row.spec
+            if self._rest_is_lost and spec.unique is not None and row.state in UNFINISHED:
+                book.uniques.setdefault(spec.unique, seq)
+            if spec.key is not None and spec.key in self._keys[seq] and spec.key not in book.keys:
+                book.keys[spec.key] = Key(spec.digest, spec.id, row.arrived)
+        for name, key in book.keys.items():
+            if key.until is None and key.job not in book.ids:
+                key.until = key.at + KEYS_FOR
+            book.keys_of_job.setdefault(key.job, []).append(name)
+        book.own_uniques.touched.clear()
+        book.own_keys.touched.clear()
+
+    def _recount_resources(self) -> None:
+        """Correct what is in use of resources, and what is reserved, if the files show otherwise."""
+        book, used = self._result.book, Counter[str]()
+        for seq in book.running:
+            used.update({need.resource: need.slots for need in book.jobs[seq].needs})
+        for name in {*book.gauges, *used}:
+            gauge = book.gauges.get(name, Gauge())
+            kept = gauge.kept if gauge.kept is None or gauge.kept.seq in book.jobs else None
+            if (gauge.used, gauge.kept) != (used[name], kept):
+                book.gauges[name] = dataclass_replace(gauge, used=used[name], kept=kept)
+                self._result.freed.add(name)
 
 
-def _load_rest(ledger: TrackedLedger, rest: Rest) -> None:
-    ledger.seq, ledger.revision = rest.seq, rest.revision
-    ledger.feed, ledger.feed_start = list(rest.feed), rest.feed_start
+def _load_rest(book: TrackedBook, rest: Rest) -> None:
+    book.seq, book.revision = rest.seq, rest.revision
+    book.feed, book.feed_start = list(rest.feed), rest.feed_start
     for record in rest.records:
-        ledger.records[record.kind, record.name] = record
+        book.records[record.kind, record.name] = record
         if record.kind == "queue":
-            ledger.queues[record.name] = msgspec.json.decode(record.value, type=QueueSettings)
-    ledger.keys.update(rest.keys)
-    ledger.gauges.update(rest.gauges)
+            book.queues[record.name] = msgspec.json.decode(record.value, type=QueueSettings)
+    book.keys.update(rest.keys)
+    book.gauges.update(rest.gauges)
     for total in rest.totals:
-        counts = ledger.totals[total.lane, total.priority] = Counts()
-        counts.of = dict(total.of)
-    ledger.forget_changes()
-    ledger.note_gauges()
-
-
-def _load_links(ledger: TrackedLedger, rest: Rest, *, derive: bool) -> None:
-    """What connects jobs with names: unique names, keys, and resources in use."""
-    for name, seq in rest.uniques.items():
-        holder = ledger.jobs.get(seq)
-        if holder is not None and holder.state in UNFINISHED:
-            ledger.uniques[name] = holder
-    for entry in ledger.jobs.values():
-        spec = entry.spec
-        if derive and spec.unique is not None and entry.state in UNFINISHED:
-            ledger.uniques.setdefault(spec.unique, entry)
-        if spec.key is not None and spec.key in entry.keys and spec.key not in ledger.keys:
-            ledger.keys[spec.key] = Key(spec.digest, spec.id, entry.arrived)
-        entry.keys = tuple(key for key in entry.keys if key in ledger.keys)
-    for key in ledger.keys.values():
-        if key.until is None and key.job not in ledger.ids:
-            key.until = key.at + KEYS_FOR
-    used: dict[str, int] = {}
-    for entry in ledger.running.values():
-        for need in entry.needs:
-            used[need.resource] = used.get(need.resource, 0) + need.slots
-    for name in {*ledger.gauges, *used}:
-        gauge = ledger.gauge(name)
-        if gauge.used != used.get(name, 0):
-            gauge.used = used.get(name, 0)
-            ledger.freed.add(name)
-        if gauge.kept is not None and gauge.kept.seq not in ledger.jobs:
-            gauge.kept = None
-            ledger.freed.add(name)
+        book.totals[total.lane, total.priority] = dict(total.of)
+    book.forget_changes()

@@ -5,42 +5,52 @@ from __future__ import annotations
 import logging
 
 from daybreak.core.model import FINAL, Reason, Settlement, State
-from daybreak.store.protocol import Amend
-from daybreak.stores.directory.tracked_ledger import TrackedLedger
-from daybreak.stores.memory.book import Now
-from daybreak.stores.memory.entry import Entry
+from daybreak.store.protocol import Action, Amend
+from daybreak.stores.directory.tracked_book import Now, TrackedBook
+from daybreak.stores.kernel import moves, resource_queue
+from daybreak.stores.kernel.amend import amend
+from daybreak.stores.kernel.row import Row
+from daybreak.stores.kernel.settle import Settling
+from daybreak.stores.kernel.transaction import Transaction
 
 _log = logging.getLogger("daybreak.directory")
 BY = "a renamed file"
 NOTE = "renamed in the folder"
 
 
-def apply(ledger: TrackedLedger, entry: Entry, wanted: State, now: Now) -> None:
+def apply(book: TrackedBook, seq: int, wanted: State, now: Now) -> None:
     """Bring a job into the state that its files are named after. A final job that waits again is retried, with a new
     budget of attempts. If that is not possible, the job stays as it was, and its files are renamed back."""
-    if not _queue(ledger, entry, now):
-        _log.warning("job %s stays %s: another job holds its unique name", entry.spec.id, entry.state.value)
-        ledger.changed[entry.seq] = entry
-        return
-    if wanted is State.SUSPENDED:
-        ledger.amend(entry, Amend(action="suspend", by=BY, note=NOTE), now)
+    tx = book.begin(now)
+    row = tx.load_one(seq)
+    assert row is not None
+    if not _queue(tx, row):
+        _log.warning("job %s stays %s: another job holds its unique name", row.id, row.state.value)
+    elif wanted is State.SUSPENDED:
+        _amend(tx, row, "suspend")
     elif wanted in FINAL:
-        ledger.end(entry, wanted, Reason.ERROR if wanted is State.FAILED else None, now, by=BY, note=NOTE)
-    ledger.changed[entry.seq] = entry
+        moves.finish(tx, row, wanted, by=BY, reason=Reason.ERROR if wanted is State.FAILED else None, note=NOTE)
+    tx.change(row)  # its files are written again in any case
+    resource_queue.offer_freed(tx)
+    tx.commit()
 
 
-def _queue(ledger: TrackedLedger, entry: Entry, now: Now) -> bool:
-    if entry.state in FINAL:
-        return ledger.amend(entry, Amend(action="retry", by=BY, note=NOTE), now).verdict == "done"
-    if entry.state is State.SUSPENDED:
-        ledger.amend(entry, Amend(action="resume", by=BY), now)
-    if entry.state is State.SCHEDULED:
-        ledger.amend(entry, Amend(action="start", by=BY, note=NOTE), now)
-    if entry.state is State.RUNNING:
+def _queue(tx: Transaction, row: Row) -> bool:
+    if row.state in FINAL:
+        return _amend(tx, row, "retry")
+    if row.state is State.SUSPENDED:
+        _amend(tx, row, "resume")
+    if row.state is State.SCHEDULED:
+        _amend(tx, row, "start")
+    if row.state is State.RUNNING:
         released = Settlement(
-            seq=entry.seq, job=entry.spec.id, fence=entry.fence, state=State.QUEUED, attempt=entry.attempt,
-            lost=entry.lost, timeouts=entry.timeouts, note=NOTE, by=BY,
+            seq=row.seq, job=row.id, fence=row.fence, state=State.QUEUED, attempt=row.attempt, lost=row.lost,
+            timeouts=row.timeouts, note=NOTE, by=BY,
         )  # fmt: skip
-        ledger.settle(released, now)
-        ledger.settled.clear()
+        Settling(tx).settle([released])
     return True
+
+
+def _amend(tx: Transaction, row: Row, action: Action) -> bool:
+    [answer] = amend(tx, Amend(action=action, by=BY, jobs=(row.id,), note=NOTE)).amendments
+    return answer.verdict == "done"

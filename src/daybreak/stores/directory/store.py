@@ -1,4 +1,4 @@
-"""The seam: each operation runs on the ledger of the memory store, and is written to the journal before its answer."""
+"""The seam: each operation runs on the data of the memory store, and is written to the journal before its answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote
 
 from daybreak.core.errors import BadInput, StoreUnavailable
 from daybreak.core.events import Event
-from daybreak.core.model import Job, Lease, Put, Record
+from daybreak.core.model import Job, JobSpec, Lease, Put, Record
 from daybreak.store.protocol import (
     Advanced,
     Amend,
@@ -42,8 +42,9 @@ from daybreak.stores.directory.disk import Disk
 from daybreak.stores.directory.examine import examine
 from daybreak.stores.directory.layout import LAYOUTS, Layout
 from daybreak.stores.directory.open_folder import FolderOptions, OpenFolder, closed, opened
+from daybreak.stores.directory.tracked_book import Now, TrackedTransaction
 from daybreak.stores.memory import MemoryStore
-from daybreak.stores.memory.ledger import Ledger, Now
+from daybreak.stores.memory.book import Book
 from daybreak.system.ports import World
 
 _YES_OR_NO: Final = {"yes": True, "no": False}
@@ -129,17 +130,20 @@ class DirectoryStore(MemoryStore):
         return self._folder
 
     @property
-    def _ledger(self) -> Ledger:
-        return self._held.ledger
+    def _book(self) -> Book:
+        return self._held.book
 
-    @_ledger.setter
-    def _ledger(self, ledger: Ledger) -> None:
-        """The memory store's own ledger, which is not used."""
+    @_book.setter
+    def _book(self, book: Book) -> None:
+        """The memory store's own data, which is not used."""
 
-    def _now(self, now: datetime | None) -> Now:
+    def _times(self, now: datetime | None) -> tuple[int, int]:
         self._anchor = self._held.anchor
-        self._last = at = super()._now(now)
-        return at
+        self._last = Now(*super()._times(now))
+        return self._last
+
+    def _begin(self, wall: int, steady: int) -> TrackedTransaction:
+        return self._held.book.begin(Now(wall, steady))
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -148,17 +152,21 @@ class DirectoryStore(MemoryStore):
         """One operation, which brings about `size` bytes."""
         folder = self._held
         with folder.lock:
-            ledger = folder.prepare(size, may_lag=may_lag)
+            book = folder.prepare(size, may_lag=may_lag)
             self._last = None
-            with folder.undone_on_error(ledger):
+            with folder.undone_on_error(book):
                 yield
-                now = self._last or self._now(None)
-                folder.commit(ledger, now)
-            folder.follow(ledger, now)
+                now = self._last or Now(*self._times(None))
+                folder.commit(book, now)
+            folder.follow(book, now)
 
-    async def exchange(self, exchange: Exchange, *, now: datetime | None = None) -> Exchanged:
-        with self._writing(_size(exchange)):
-            return await super().exchange(exchange, now=now)
+    async def insert(self, specs: Sequence[JobSpec], *, now: datetime | None = None) -> list[Inserted]:
+        with self._writing(sum(len(spec.args) for spec in specs)):
+            return await super().insert(specs, now=now)
+
+    async def exchange(self, request: Exchange, *, now: datetime | None = None) -> Exchanged:
+        with self._writing(_size(request)):
+            return await super().exchange(request, now=now)
 
     async def extend(self, beats: Sequence[Beat], *, now: datetime | None = None) -> list[Extended]:
         with self._writing(sum(len(beat.checkpoint or b"") for beat in beats), may_lag=True):
@@ -172,9 +180,9 @@ class DirectoryStore(MemoryStore):
         with self._writing():
             return await super().advance(limit, now=now)
 
-    async def amend(self, amend: Amend, *, now: datetime | None = None) -> Amended:
+    async def amend(self, request: Amend, *, now: datetime | None = None) -> Amended:
         with self._writing():
-            return await super().amend(amend, now=now)
+            return await super().amend(request, now=now)
 
     async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
         with self._writing():

@@ -10,7 +10,14 @@ import msgspec
 from daybreak.core import events
 from daybreak.core.errors import BadInput
 from daybreak.core.model import Gate, Health, Put, QueueSettings, Record, ResourceSettings
-from daybreak.store.protocol import REQUEST_KIND, asked_worker, work_topic, worker_topic
+from daybreak.store.protocol import (
+    REQUEST_KIND,
+    SCHEDULE_KIND,
+    SCHEDULES_TOPIC,
+    asked_worker,
+    work_topic,
+    worker_topic,
+)
 from daybreak.stores.kernel import resource_queue
 from daybreak.stores.kernel.insert import insert, lock_keys_and_names
 from daybreak.stores.kernel.transaction import Transaction
@@ -66,6 +73,8 @@ def _apply(tx: Transaction, put: Put) -> None:
         case None:
             if put.kind == REQUEST_KIND and put.value is not None:
                 tx.wake(worker_topic(asked_worker(put.name)))
+            elif put.kind == SCHEDULE_KIND:
+                tx.wake(SCHEDULES_TOPIC)
 
 
 def check(puts: Iterable[Put]) -> None:

@@ -5,38 +5,36 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+from itertools import islice
 
 from daybreak.core.rank import Rank
-
-Lane = tuple[str, str, int]
+from daybreak.stores.kernel.row import LaneName
 
 
 class Ready:
     """The lanes of waiting jobs."""
 
     def __init__(self) -> None:
-        self._lanes: dict[Lane, Ranks] = {}
+        self._lanes: dict[LaneName, Ranks] = {}
 
-    def add(self, lane: Lane, rank: Rank) -> None:
+    def add(self, lane: LaneName, rank: Rank) -> None:
         ranks = self._lanes.get(lane)
         if ranks is None:
             ranks = self._lanes[lane] = Ranks()
         ranks.add(rank)
 
-    def discard(self, lane: Lane, rank: Rank) -> None:
+    def discard(self, lane: LaneName, rank: Rank) -> None:
         ranks = self._lanes.get(lane)
         if ranks is not None and ranks.discard(rank) and not len(ranks):
             del self._lanes[lane]
 
-    def head(self, queue: str, tasks: frozenset[tuple[str, int]] | None) -> Rank | None:
-        """The first job of a queue, of the tasks that the worker knows."""
-        best: Rank | None = None
-        for (name, task, version), ranks in self._lanes.items():
-            if name == queue and (tasks is None or (task, version) in tasks):
-                first = ranks.first
-                if best is None or first < best:
-                    best = first
-        return best
+    def walk(self, queue: str, tasks: frozenset[tuple[str, int]] | None) -> list[Iterator[Rank]]:
+        """The lanes of a queue, of the tasks that the worker knows, each in rank order. Valid until the next change."""
+        return [
+            iter(ranks)
+            for (name, task, version), ranks in self._lanes.items()
+            if name == queue and (tasks is None or (task, version) in tasks)
+        ]
 
     def tail(self, queue: str) -> Rank | None:
         """The last job of a queue."""
@@ -45,8 +43,9 @@ class Ready:
     def ahead_of(self, queue: str, rank: Rank) -> int:
         return sum(ranks.before(rank) for lane, ranks in self._lanes.items() if lane[0] == queue)
 
-    def lanes(self) -> dict[Lane, list[Rank]]:
-        return {lane: list(ranks) for lane, ranks in sorted(self._lanes.items())}
+    def firsts(self, limit: int) -> list[list[Rank]]:
+        """The first jobs of each lane, in the order of the lanes' names."""
+        return [list(islice(ranks, limit)) for _, ranks in sorted(self._lanes.items())]
 
     def __len__(self) -> int:
         return sum(map(len, self._lanes.values()))
@@ -64,11 +63,7 @@ class Ranks:
         return len(self._all) - self._start
 
     def __iter__(self) -> Iterator[Rank]:
-        return iter(self._all[self._start :])
-
-    @property
-    def first(self) -> Rank:
-        return self._all[self._start]
+        return (self._all[at] for at in range(self._start, len(self._all)))
 
     @property
     def last(self) -> Rank:

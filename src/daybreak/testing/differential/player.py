@@ -304,8 +304,8 @@ class Player:
         if sketch.again is None or not self._ids:
             return None
         name = self._ids[sketch.again % len(self._ids)]
-        ledger = self._memory._ledger
-        is_named = name not in ledger.ids and any(key.job == name for key in ledger.keys.values())
+        book = self._memory._book
+        is_named = name not in book.ids and any(key.job == name for key in book.keys.values())
         return None if is_named else name
 
     def _puts(self, sketches: Sequence[steps.PutSketch]) -> list[Put]:
