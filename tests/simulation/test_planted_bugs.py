@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from harness import simulate
 from planted import PLANTED, Planted
+from planted_in_kernel import KERNEL
 
 
-@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+@pytest.mark.parametrize("planted", [*PLANTED, *KERNEL], ids=lambda planted: planted.name)
 def test_the_bug_is_noticed(planted: Planted):
     for seed in range(planted.within):
-        report = simulate(seed, planted.store, planted.parts)
+        with planted.planted():
+            report = simulate(seed, planted.store, planted.parts)
         found = {violation.invariant for violation in report.violations}
         # A variant that no longer fits the real class falls over at once, and that proves nothing.
         assert "crash" not in found, report.story()

@@ -1,190 +1,135 @@
-"""Bugs in totals, in limited retries, and in full queues."""
+"""Bugs in totals, and in full queues."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from daybreak.core.model import State
-from daybreak.core.resource_gauge import spared_resource
-from daybreak.stores.memory.counts import Counts
-from daybreak.stores.memory.ledger import Ledger
-from daybreak.stores.memory.ready import Ready
+from bugs.planting import bug
+from daybreak.core.model import Reason, State
+from daybreak.store.protocol import Claim
+from daybreak.stores.kernel import moves
+from daybreak.stores.kernel.insert import Inserting
+from daybreak.stores.kernel.settle import Settling
+from daybreak.stores.kernel.totals import Added
+from daybreak.stores.kernel.transaction import Transaction
+from daybreak.stores.memory import transaction as memory_transaction
+from daybreak.stores.memory.book import Book
+from daybreak.stores.memory.transaction import MemoryTransaction
 
 # -- totals ------------------------------------------------------------------------------------------------------------
 
 
-class RefusedSettlementCounts(Ledger):
-    def settle(self, settlement, now):
-        settled = super().settle(settlement, now)
-        if not settled and (entry := self.jobs.get(settlement.seq)):
-            self._count_settled(entry, settlement, now)
-        return settled
+@bug(Settling, "_settle")
+def refused_settlement_counts(real, self, settlement, row):
+    settled = real(self, settlement, row)
+    if not settled and row is not None:
+        self._tx.count_settled(row, settlement)
+    return settled
 
 
-class RepeatedSettlementCounts(Ledger):
-    def settle(self, settlement, now):
-        entry = self.jobs.get(settlement.seq)
-        is_repeated = entry is not None and entry.state is not State.RUNNING and entry.fence == settlement.fence
-        if is_repeated:
-            self._count_settled(entry, settlement, now)
-        return super().settle(settlement, now)
+@bug(Settling, "_settle")
+def repeated_settlement_counts(real, self, settlement, row):
+    if row is not None and row.state is not State.RUNNING and row.fence == settlement.fence:
+        self._tx.count_settled(row, settlement)
+    return real(self, settlement, row)
 
 
-class DuplicatesAreSubmitted(Ledger):
-    def insert(self, spec, now, **how):
-        if known := self.ids.get(spec.id):
-            self._count(known, "submitted")
-        return super().insert(spec, now, **how)
+@bug(Inserting, "_find_existing")
+def duplicates_are_submitted(real, self, spec):
+    answer = real(self, spec)
+    if answer is not None and answer.same == "id":
+        self._tx.count(self._tx.peek(answer.seq), "submitted")
+    return answer
 
 
-class TotalsGoWithTheirJobs(Ledger):
-    def drop(self, entry, now, **how):
-        super().drop(entry, now, **how)
-        self._count(entry, "completed", -1)
+@bug(moves, "drop")
+def totals_go_with_their_jobs(real, tx, row, **how):
+    real(tx, row, **how)
+    tx.totals.added.setdefault((row.name, row.priority, "completed"), Added()).n -= 1
 
 
-class EveryJobIsABatch(Ledger):
-    def _count_settled(self, entry, settlement, now):
-        self.settled.clear()
-        super()._count_settled(entry, settlement, now)
+@bug(Transaction, "count_settled")
+def every_job_is_a_batch(real, self, row, settlement):
+    real(self, row, settlement)
+    added = self.totals.added[row.name, row.priority, settlement.counts_as]
+    added.batches = added.n
 
 
-class LatestIsASum(Ledger):
-    def _counts(self, entry):
-        return self.totals.setdefault((entry.lane, entry.priority), Sums())
+@bug(memory_transaction, "add_counter")
+def latest_is_a_sum(real, counters, name, added):
+    there = counters.get(name, (0, 0))
+    counters[name] = (there[0] + added[0], there[1] + added[1])
 
 
-class Sums(Counts):
-    def add(self, what, n=1, took=0):
-        there = self.of.get(what, (0, 0))
-        self.of[what] = (there[0] + n, there[1] + took)
-
-
-class ExpiredIsNotCounted(Ledger):
-    def _count(self, entry, what, n=1, took=0):
-        if what != "failed expired":
-            super()._count(entry, what, n, took)
-
-
-# -- retries of a resource that fails ----------------------------------------------------------------------------------
-
-
-class RetriesAreFree(Ledger):
-    def lacking(self, entry, now):
-        lacking = super().lacking(entry, now)
-        return None if lacking is not None and spared_resource(lacking) is not None else lacking
-
-
-class FirstTriesWaitToo(Ledger):
-    def lacking(self, entry, now):
-        attempt, entry.attempt = entry.attempt, 1
-        lacking = super().lacking(entry, now)
-        entry.attempt = attempt
-        return lacking
-
-
-class RetriesNeverComeBack(Ledger):
-    def _offer_retries(self, cause, now):
-        return False
-
-
-class NothingIsOwed(Ledger):
-    def _lease(self, entry, now, **how):
-        super()._lease(entry, now, **how)
-        for need in entry.needs:
-            gauge = self.gauge(need.resource)
-            gauge.credit = max(gauge.credit, 0)
-
-
-class TurnOfARetryIsLost(Ledger):
-    def _release_offers(self, entry):
-        super()._release_offers(entry)
-        self.freed = {name for name in self.freed if spared_resource(name) is None}
-
-
-class PatienceIsForced(Ledger):
-    def fails_fast(self, entry, now):
-        return False
-
-
-class HasteIsForced(Ledger):
-    def fails_fast(self, entry, now):
-        gauges = [self.gauge(need.resource) for need in entry.needs]
-        return any(gauge.gate.probes is not None for gauge in gauges) and super().fails_fast(entry, now)
-
-    def _fail_fast_waiters(self, waiting, now):
-        for ranks in waiting.lanes().values():
-            for rank in ranks:
-                self._finish(self.jobs[rank.seq], State.FAILED, now, by="")
+@bug(Transaction, "count")
+def expired_is_not_counted(real, self, row, what):
+    if what != "failed expired":
+        real(self, row, what)
 
 
 # -- full queues -------------------------------------------------------------------------------------------------------
 
 
-class ShedsAnyone(Ledger):
-    def _find_victim(self, spec, crowded):
-        rank = self.ready.tail(spec.queue)
-        return None if rank is None else self.jobs[rank.seq]
+@bug(Inserting, "_find_victim")
+def sheds_anyone(real, self, spec, crowded):
+    self._tx.write()
+    seq = self._tx.last_in_rank(spec.queue, None)
+    return None if seq is None else self._tx.load_one(seq)
 
 
-class ShedsTheFirst(Ledger):
-    def _find_victim(self, spec, crowded):
-        rank = self.ready.head(spec.queue, None)
-        entry = None if rank is None else self.jobs[rank.seq]
-        return entry if entry is not None and entry.priority > spec.priority else None
+@bug(Inserting, "_find_victim")
+def sheds_the_first(real, self, spec, crowded):
+    self._tx.write()
+    heads = self._tx.heads([spec.queue], Claim(worker=""), 1, ())
+    head = next(heads.get(spec.queue, iter(())), None)
+    row = None if head is None else self._tx.load_one(head.seq)
+    return row if row is not None and row.priority > spec.priority else None
 
 
-class ShedsQueuedJobsOnly(Ledger):
-    def _find_victim(self, spec, crowded):
-        rank = self.ready.tail(spec.queue)
-        entry = None if rank is None else self.jobs[rank.seq]
-        return entry if entry is not None and entry.priority > spec.priority else None
+@bug(MemoryTransaction, "last_in_rank")
+def sheds_queued_jobs_only(real, self, queue, cause):
+    last = self.book.ready.tail(queue)
+    return None if last is None else last.seq
 
 
-class ShedsWaitersOnlyIfNoneIsQueued(Ledger):
-    def _find_victim(self, spec, crowded):
-        parked = self.parked
-        if self.ready.tail(spec.queue) is not None:
-            self.parked = Ready()
-        try:
-            return super()._find_victim(spec, crowded)
-        finally:
-            self.parked = parked
+@bug(MemoryTransaction, "last_in_rank")
+def sheds_waiters_only_if_none_is_queued(real, self, queue, cause):
+    last = self.book.ready.tail(queue)
+    return last.seq if last is not None and cause is None else real(self, queue, cause)
 
 
-class ShedsTheHolder(Ledger):
-    def _find_victim(self, spec, crowded):
-        running = [entry for entry in self.running.values() if entry.spec.queue == spec.queue]
-        return super()._find_victim(spec, crowded) or (running[0] if running else None)
+@bug(Inserting, "_find_victim")
+def sheds_the_holder(real, self, spec, crowded):
+    rows = [self._tx.load_one(seq) for seq in sorted(self._tx.book.running)]
+    running = [row for row in rows if row.queue == spec.queue]
+    return real(self, spec, crowded) or (running[0] if running else None)
 
 
-class ShedWaiterIsStillCounted(Ledger):
-    def _exit(self, entry):
-        if entry.state is not State.BLOCKED:
-            super()._exit(entry)
-            return
-        self.parked.discard(entry.lane, entry.rank)
+@bug(Book, "displace")
+def shed_waiter_is_still_counted(real, self, row, place):
+    if place.state is State.BLOCKED:
+        self.parked.discard(row.name, row.rank)
+    else:
+        real(self, row, place)
 
 
-class ShedsAnyWaiterAtAResource(Ledger):
-    def _find_victim(self, spec, crowded):
-        return super()._find_victim(spec, [])
+@bug(Inserting, "_find_victim")
+def sheds_any_waiter_at_a_resource(real, self, spec, crowded):
+    return real(self, spec, [])
 
 
-class ShedsAtOneOfTwoResources(Ledger):
-    def _find_victim(self, spec, crowded):
-        return super()._find_victim(spec, crowded[:1])
+@bug(Inserting, "_find_victim")
+def sheds_at_one_of_two_resources(real, self, spec, crowded):
+    return real(self, spec, crowded[:1])
 
 
-class ShedsInSilence(Ledger):
-    def _finish(self, entry, state, now, **how):
-        super()._finish(entry, state, now, **how)
-        if how.get("kind") == "shed":
-            self.topics.clear()
+@bug(Transaction, "_note_move")
+def sheds_in_silence(real, self, row, before, after):
+    real(self, row, before, after)
+    if row.reason == Reason.SHED:
+        self.topics.clear()
 
 
-class ShrinksForEveryone(Ledger):
-    def _accept(self, spec, settings, now):
-        entry = super()._accept(replace(spec, priority=10), settings, now)
-        entry.spec, entry.priority = spec, spec.priority
-        return entry
+@bug(Inserting, "_limit_wait")
+def shrinks_for_everyone(real, self, row, spec, settings):
+    real(self, row, replace(spec, priority=10), settings)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from daybreak.core.errors import CursorExpired
+from daybreak.core.events import encode
 from daybreak.core.model import State
 from daybreak.core.units import moment
 from daybreak.store.protocol import Exchange, Feed, Filter, Page, Verdict
 from daybreak.stores.memory import MemoryStore
-from daybreak.stores.memory.ledger import Now
 from daybreak.stores.wakeups import HubWatch
 
 
@@ -24,20 +24,20 @@ class OneBadItemSinksTheBatch(MemoryStore):
 
 
 class LeasesByWallClock(MemoryStore):
-    def _now(self, now):
-        at = super()._now(now)
-        return Now(at.wall, at.wall)
+    def _times(self, now):
+        wall, _ = super()._times(now)
+        return wall, wall
 
 
 class ClockJumpPurges(MemoryStore):
     async def purge(self, purge, *, now=None):
-        return await super().purge(purge, now=now or moment(self._now(None).wall))
+        return await super().purge(purge, now=now or moment(self._times(None)[0]))
 
 
 class RunAtBySteadyClock(MemoryStore):
-    def _now(self, now):
-        at = super()._now(now)
-        return Now(at.steady, at.steady)
+    def _times(self, now):
+        _, steady = super()._times(now)
+        return steady, steady
 
 
 class TallyDrifts(MemoryStore):
@@ -45,7 +45,7 @@ class TallyDrifts(MemoryStore):
 
     async def count(self, where=Filter()):  # noqa: B008
         tallies = await super().count(where)
-        drift = any(e.state is State.CANCELLED and e.fence for e in self._ledger.jobs.values())
+        drift = any(row.state is State.CANCELLED and row.fence for row in self._book.jobs.values())
         return [*tallies[1:], replace(tallies[0], n=tallies[0].n + 1)] if drift else tallies
 
 
@@ -65,9 +65,10 @@ class ProgressIsAnUpdate(MemoryStore):
     async def extend(self, beats, *, now=None):
         answers = await super().extend(beats, now=now)
         for beat in beats:
-            entry = self._ledger.jobs[beat.seq]
             if beat.progress is not None:
-                entry.history[-1] = replace(entry.history[-1], at=now)
+                row = self._book.jobs[beat.seq]
+                *earlier, latest = row.events()
+                row.history = b"\n".join(map(encode, [*earlier, replace(latest, at=now)]))
         return answers
 
 
@@ -136,8 +137,8 @@ class HalfABatchIsAdopted(MemoryStore):
 
 class PurgesTooEarly(MemoryStore):
     async def purge(self, purge, *, now=None):
-        for entry in self._ledger.jobs.values():
-            entry.purge_at = entry.purge_at and entry.created
+        for row in self._book.jobs.values():
+            row.purge_at = row.purge_at and row.created
         return await super().purge(purge, now=now)
 
 
@@ -179,9 +180,50 @@ class WakeUpIsNotCalledOut(MemoryStore):
 
 
 class ChangedJobIsDroppedAsMoved(MemoryStore):
-    def _moved(self, job, revision, keys_for, at):
-        entry = self._ledger.ids.get(job)
-        return super()._moved(job, revision if entry is None else entry.n, keys_for, at)
+    async def purge(self, purge, *, now=None):
+        jobs = await self.get([job for job, _ in purge.moved])
+        moved = tuple((job.id, job.revision) for job in jobs if job is not None)
+        return await super().purge(replace(purge, moved=moved), now=now)
+
+
+class RepeatedClaimTakesMore(MemoryStore):
+    async def exchange(self, exchange, *, now=None):
+        return await super().exchange(other_claim(exchange, repeats=False), now=now)
+
+
+class OtherCalls(MemoryStore):
+    """A repeated claim is answered with leases that another claim took."""
+
+    def is_own(self, row, worker):
+        raise NotImplementedError
+
+    def _begin(self, wall, steady):
+        tx = super()._begin(wall, steady)
+        tx.leases_of_call = lambda worker, call: self.take_over(tx, worker, call)
+        return tx
+
+    def take_over(self, tx, worker, call):
+        rows = tx.load(sorted(self._book.running)).values()
+        found = [row for row in rows if row.call == call and self.is_own(row, worker)]
+        for row in found:
+            row.worker = worker
+        return [row.seq for row in found]
+
+
+class RepeatedClaimTakesFromOthers(OtherCalls):
+    def is_own(self, row, worker):
+        return True
+
+
+class WorkersGoByTheirHost(OtherCalls):
+    """As if a worker's identity were its host and process number, which a restarted worker may share."""
+
+    def is_own(self, row, worker):
+        return (row.worker or "").split()[0] == worker.split()[0]
+
+
+def other_claim(exchange, **changed):
+    return replace(exchange, claim=None if exchange.claim is None else replace(exchange.claim, **changed))
 
 
 class RunCountForgetsTheSuspended(MemoryStore):
