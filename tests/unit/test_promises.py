@@ -15,7 +15,7 @@ PLANTED = (ROOT / "tests" / "contract" / "test_planted_bugs.py").read_text(encod
 
 SECTION = re.compile(r"^## (?P<number>\d+)\. .*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 ROW = re.compile(r"^\| \[\w+\.py\]\((?P<file>[^)]+)\) `(?P<test>test_\w+)` \| `(?P<bug>\w+\.\w+)` \|$", re.MULTILINE)
-BUG = re.compile(r'\((?P<promise>\d+|"[a-z ]+"), (?P<bug>\w+\.\w+), "(?P<test>test_\w+)"\)')
+BUG = re.compile(r'\((?P<promise>\d+|"[a-z ]+"), (?P<bug>\w+\.\w+),\s+"(?P<test>test_\w+)"\)')
 
 SECTIONS = {int(section["number"]): section[0] for section in SECTION.finditer(PAGE.read_text(encoding="utf-8"))}
 PROMISES_OF_ALL_STORES = sorted({int(bug["promise"]) for bug in BUG.finditer(PLANTED) if bug["promise"].isdecimal()})

@@ -49,7 +49,7 @@ def keys_are_not_written(patch):
     change = TrackedBook.change
 
     def without_keys(self, *args):
-        self._own_keys.touched.clear()
+        self.own_keys.touched.clear()
         return change(self, *args)
 
     patch.setattr(TrackedBook, "change", without_keys)
