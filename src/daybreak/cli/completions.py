@@ -42,6 +42,14 @@ def runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Co
     return words(_ask(ctx, _runs), incomplete)
 
 
+def schedules(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+    return words(_ask(ctx, _schedules), incomplete)
+
+
+async def _schedules(client: Client) -> list[str]:
+    return [record.name for record in await client.store.records("schedule")]
+
+
 async def _runs(client: Client) -> list[str]:
     return sorted(record.name for record in await client.store.records("run"))
 

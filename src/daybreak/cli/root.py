@@ -34,6 +34,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "resources": ("daybreak.cli.resources", "List shared resources and change their limits."),
         "locks": ("daybreak.cli.locks", "List locks; take, extend and release them for an owner."),
         "files": ("daybreak.cli.files", "List, fetch and verify the files of jobs."),
+        "schedules": ("daybreak.cli.schedules", "List, preview and change schedules."),
         "watches": ("daybreak.cli.watches", "List watched folders; pause them."),
         "workers": ("daybreak.cli.workers", "List workers and whether they are live."),
         "stats": ("daybreak.cli.stats", "Show counts of jobs, retries and timeouts."),

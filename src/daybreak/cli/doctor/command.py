@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import click
 from rich.text import Text
 
+from daybreak.cli.doctor.schedules import about_schedules
 from daybreak.cli.doctor.setup import about_settings, about_store, about_writing
 from daybreak.cli.doctor.spool import about_spool
 from daybreak.cli.doctor.watches import about_watches
@@ -71,6 +72,7 @@ async def _check(client: Client, here: Session) -> list[Finding]:
     findings.append(ok_finding(f"files are kept in {(await here.files(client)).location.removeprefix('file://')}"))
     now = datetime.now(UTC)
     findings += [finding async for finding in about_watches(client, here, now)]
+    findings += [finding async for finding in about_schedules(client, here, now)]
     return [*findings, *[finding async for finding in about_work(client, here, now)]]
 
 
