@@ -1,5 +1,5 @@
 # ruff: noqa: INP001, T201
-"""Draw the two pictures of docs/explanation/architecture.md: `python docs/pictures/architecture.py`.
+"""Draw the three pictures of docs/explanation/architecture.md: `python docs/pictures/architecture.py`.
 
 The layers are read from the contract in pyproject.toml that import-linter enforces, so the picture cannot disagree with
 the code. A job's way names the module of each step; a name that is no module is an error."""
@@ -56,12 +56,12 @@ HOLDS = {
 WAY = [
     ("submit", "api/task.py", "task.submit(...) encodes the arguments"),
     ("admit", "policy/admit.py", "the job is checked; the client inserts it"),
-    ("insert", "stores/sqlite/insert.py", "durable: submit returns after the commit"),
+    ("insert", "stores/kernel/insert.py", "durable: submit returns after the commit"),
     ("claim", "worker/supervisor/claim_loop.py", "free slots ask for the most urgent jobs"),
-    ("lease", "stores/sqlite/claim.py", "the store grants leases, each with a fence"),
+    ("lease", "stores/kernel/claim.py", "the store grants leases, each with a fence"),
     ("run", "worker/child/sync_loop.py", "a child runs the task; heartbeats keep the lease"),
     ("settle", "policy/settle.py", "the outcome decides the job's fate"),
-    ("write", "stores/sqlite/settle.py", "written only if the fence still matches"),
+    ("write", "stores/kernel/settle.py", "written only if the fence still matches"),
     ("tell", "telemetry/job_log.py", "events become log lines, hooks and wake-ups"),
 ]
 
@@ -110,11 +110,47 @@ def way() -> str:
         parts.append(_box(90, y, 540, module, text, "store" if module.startswith("stores/") else ""))
         if n + 1 < len(WAY):
             parts.append(f'<path d="M360 {y + 44}V{y + 62}"/>')
-    return _picture(640, 10 + len(WAY) * 64, "A job's way through the modules, on SQLite", parts)
+    return _picture(640, 10 + len(WAY) * 64, "A job's way through the modules", parts)
+
+
+# The boxes of the kernel: x, y, width, module, what it does, and whether it belongs to a store.
+KERNEL = [
+    (10, 10, 700, "store/protocol.py", "an operation of the seam: insert, exchange, extend, reap, amend, put, ...", ""),
+    (10, 84, 340, "stores/kernel/exchange.py", "settle, insert, put, claim; beside it the others", ""),
+    (370, 84, 340, "stores/kernel/moves.py", "where a job belongs; leases begin and end", ""),
+    (10, 158, 340, "stores/kernel/resource_queue.py", "who waits, and who may try", ""),
+    (370, 158, 340, "stores/kernel/gauges.py", "slots, rates and breakers of this transaction", ""),
+    (
+        10,
+        232,
+        700,
+        "stores/kernel/transaction.py",
+        "the rows that were read and changed; from their moves: tallies, wake-ups",
+        "",
+    ),
+    (10, 306, 700, "stores/kernel/port.py", "read what is asked for, and lock it; write changed rows together", ""),
+    (10, 380, 165, "stores/memory", "dicts", "store"),
+    (185, 380, 165, "stores/directory", "dicts and a journal", "store"),
+    (360, 380, 165, "stores/sqlite", "SQL, fast path", "store"),
+    (535, 380, 175, "stores/postgres", "SQL, fast path", "store"),
+]
+
+
+def kernel() -> str:
+    parts = []
+    for x, y, width, module, text, kind in KERNEL:
+        if not (ROOT / "src" / "daybreak" / module).exists():
+            raise SystemExit(f"docs/pictures/architecture.py: {module} does not exist")
+        parts.append(_box(x, y, width, module, text, kind))
+    arrows = [(180, 54, 82), (540, 128, 156), (180, 128, 156), (180, 202, 230), (540, 202, 230), (360, 276, 304)]
+    arrows += [(x, 350, 378) for x in (92, 267, 442, 622)]
+    parts += [f'<path d="M{x} {top}V{bottom}"/>' for x, top, bottom in arrows]
+    parts.append('<path d="M350 106H368"/>')
+    return _picture(720, 436, "The kernel: one state machine on the tables of four stores", parts)
 
 
 def main() -> int:
-    pictures = {"layers.svg": layers(), "a-jobs-way.svg": way()}
+    pictures = {"layers.svg": layers(), "a-jobs-way.svg": way(), "kernel.svg": kernel()}
     if sys.argv[1:] == ["--check"]:
         old = [name for name, text in pictures.items() if (HERE / name).read_text() != text]
         for name in old:
