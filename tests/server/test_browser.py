@@ -15,7 +15,10 @@ from pathlib import Path
 import pytest
 
 from daybreak.client.client import Client
-from daybreak.core.model import Failed, Failure
+from daybreak.client.schedule_changes import save_schedule
+from daybreak.client.schedule_record import Declaration
+from daybreak.core.model import Failed, Failure, JobSpec
+from daybreak.policy.schedules.timing import parse_timing
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import Claim, Exchange
 from daybreak.stores.sqlite import SqliteStore
@@ -215,6 +218,36 @@ def test_a_queue_is_paused_and_a_job_submitted_by_a_form(visit, site):
     assert '"label": "007"' in page.inner_text("main"), "a parameter that is a string stays one"
 
 
+def declare_schedules(site):
+    """One that ticks in the night, and one that ticks all the time."""
+
+    async def save(client):
+        job = JobSpec(id="", task="simulate")
+        nightly = Declaration(timing=parse_timing(cron="30 2 * * *", tz="Europe/Berlin"), spec=job)
+        await save_schedule(client, "nightly", nightly)
+        await save_schedule(client, "quarters", Declaration(timing=parse_timing(every="15m"), spec=job))
+
+    site.do(save)
+
+
+def test_a_schedule_is_paused_and_run_now(visit, site):
+    declare_schedules(site)
+    page = visit("/schedules")
+    page.wait_for_selector("text=at 02:30 every day, Europe/Berlin time")
+    page.click("tr:has-text('nightly') summary")
+    page.wait_for_selector("tr:has-text('nightly') li:has-text('02:30:00 CE')")
+    page.click("tr:has-text('nightly') button:text-is('pause')")
+    page.wait_for_selector("#confirm-text:has-text('Pause the schedule nightly?')")
+    page.click("#confirm-yes")
+    page.wait_for_selector("tr:has-text('nightly') .state:text-is('paused')")
+    page.click("tr:has-text('quarters') button:text-is('run now')")
+    page.wait_for_selector("#confirm-text:has-text('Submit a job of quarters now')")
+    page.click("#confirm-yes")
+    page.wait_for_selector("#notice:has-text('Done.')")
+    page.click("tr:has-text('quarters') a:text-is('quarters')")
+    page.wait_for_selector("main a:has-text('simulate')")
+
+
 def test_who_is_not_signed_in_can_look_and_change_nothing(visit, site):
     job = site.submit()
     page = visit(f"/jobs/{job}", signed_in=False)
@@ -229,8 +262,11 @@ def test_no_serious_problem_of_accessibility(visit, site, scheme):
 
     failed = site.fail("matrix 7 is singular")
     site.submit()
+    declare_schedules(site)
     page = visit("/", color_scheme=scheme)
-    for path in ("/", "/jobs", f"/jobs/{failed}", "/runs", "/failures", "/queues", "/workers", "/submit"):
+    for path in (
+        "/", "/jobs", f"/jobs/{failed}", "/runs", "/failures", "/queues", "/schedules", "/workers", "/submit"
+    ):  # fmt: skip
         page.goto(site.address + path)
         page.wait_for_load_state("load")
         found = Axe().run(page).response["violations"]
@@ -240,7 +276,8 @@ def test_no_serious_problem_of_accessibility(visit, site, scheme):
 
 def test_a_phone_shows_pages_without_scrolling_sideways(visit, site):
     site.fail("x" * 300)
+    declare_schedules(site)
     page = visit("/jobs", viewport={"width": 390, "height": 800})
-    for path in ("/", "/jobs", "/failures", "/queues"):
+    for path in ("/", "/jobs", "/failures", "/queues", "/schedules"):
         page.goto(site.address + path)
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth + 1"), path

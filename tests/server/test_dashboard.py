@@ -17,7 +17,19 @@ from daybreak.server.live_feed import EventFilter, LiveFeed
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
-PAGES = ["/", "/jobs", "/runs", "/failures", "/queues", "/resources", "/locks", "/workers", "/audit", "/submit"]
+PAGES = [
+    "/",
+    "/jobs",
+    "/runs",
+    "/failures",
+    "/queues",
+    "/resources",
+    "/locks",
+    "/schedules",
+    "/workers",
+    "/audit",
+    "/submit",
+]
 CORPUS = [
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',

@@ -25,7 +25,7 @@ from daybreak.client.schedule_record import (
 from daybreak.core.errors import BadInput, RecordChanged, Refused, ScheduleNotFound, TooLarge
 from daybreak.core.model import Put, ResourceSettings
 from daybreak.core.units import bytes_text, moment
-from daybreak.policy.admit import admit, check_name
+from daybreak.policy.admit import admit, check_name, digest
 from daybreak.store.protocol import SCHEDULE_KIND
 
 TRIES: Final = 20
@@ -147,11 +147,13 @@ async def _change(client: Client, name: str, change: Callable[[Schedule, datetim
     raise RecordChanged("schedule", name)
 
 
-async def run_schedule_now(client: Client, name: str) -> tuple[str, bool]:
+async def run_schedule_now(client: Client, name: str, *, key: str | None = None) -> tuple[str, bool]:
     """Submit a job of the schedule, besides its ticks. Returns the id of the job, and whether it is new: with
-    `overlap="skip"` it is the unfinished job, if there is one."""
+    `overlap="skip"` it is the unfinished job, if there is one. `key` is the idempotency key of the job."""
     found = await find_schedule(client, name)
     spec = job_now(name, found.schedule.declaration, client.new_id(), by=client.by)
+    if key is not None:
+        spec = replace(spec, key=key, digest=digest(spec))
     job = await client.submit(spec)
     return job, job == spec.id
 

@@ -40,6 +40,7 @@ class Families:
         yield from self._resources()
         yield from self._locks()
         yield self._workers()
+        yield from self._schedules()
         yield self._alerts()
 
     def _jobs(self) -> Metric:
@@ -143,6 +144,22 @@ class Families:
             if (state,) in found:
                 found[state,] += 1
         return _filled(family, found)
+
+    def _schedules(self) -> Iterator[Metric]:
+        names = Labels({one.name: one.ticks + 1 for one in self._figures.schedules})
+        shown = [one for one in self._figures.schedules if names[one.name] == one.name]
+        about = "Ticks of a schedule that were fired."
+        fired = {(one.name,): one.ticks for one in shown}
+        yield _filled(CounterMetricFamily("daybreak_schedule_ticks", about, labels=("schedule",)), fired)
+        about = "Ticks of a schedule that were missed and not caught up."
+        skipped = {(one.name,): one.skipped for one in shown}
+        yield _filled(CounterMetricFamily("daybreak_schedule_skipped", about, labels=("schedule",)), skipped)
+        about = "How late the next tick of a schedule is; 0 if it is not due, or the schedule is paused."
+        late = {
+            (one.name,): max((self._figures.now - one.next_tick).total_seconds(), 0.0) if one.next_tick else 0.0
+            for one in shown
+        }
+        yield _filled(GaugeMetricFamily("daybreak_schedule_late_seconds", about, labels=("schedule",)), late)
 
     def _alerts(self) -> Metric:
         about = "Level of an alert: 0 ok, 1 warning, 2 critical."

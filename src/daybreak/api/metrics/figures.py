@@ -10,6 +10,7 @@ from daybreak.api.alerts import read_alerts
 from daybreak.api.locks.lock_job import Waiter, all_waiters
 from daybreak.api.oldest import oldest_per_queue
 from daybreak.api.resources import ResourceInfo, all_resources
+from daybreak.api.schedules.info import ScheduleInfo, all_schedules
 from daybreak.api.worker_info import WorkerInfo, read_workers
 from daybreak.client.client import Client
 from daybreak.client.trend_stats import read_cumulative
@@ -29,6 +30,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     resources: list[ResourceInfo]
     locks: list[Waiter]
     workers: list[WorkerInfo]
+    schedules: list[ScheduleInfo] = []
     alerts: AlertState
     sketches: Sketches
 
@@ -42,6 +44,7 @@ async def read_figures(client: Client) -> Figures:
         resources=await all_resources(client),
         locks=await all_waiters(client),
         workers=await read_workers(client),
+        schedules=await all_schedules(client),
         alerts=await read_alerts(client),
         sketches=await read_cumulative(client.store),
     )

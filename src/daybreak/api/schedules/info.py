@@ -16,7 +16,7 @@ from daybreak.core.errors import BadInput
 from daybreak.core.model import State
 from daybreak.core.units import moment
 from daybreak.policy.schedules.due_ticks import is_ahead
-from daybreak.policy.schedules.timing import next_tick
+from daybreak.policy.schedules.timing import Timing, next_tick
 from daybreak.policy.schedules.words import PreviewedTick, preview, timing_words
 
 ScheduleState = Literal["active", "late", "paused", "moving", "ended", "ahead", "unknown zone"]
@@ -87,6 +87,12 @@ async def preview_schedule(client: Client, name: str, n: int, after: datetime | 
         raise BadInput(f"preview of {n} ticks: write 1 to {MAX_PREVIEW}")
     schedule = (await find_schedule(client, name)).schedule
     return preview(schedule.declaration.timing, after or moment(client.wall()), n)
+
+
+def next_ticks(info: ScheduleInfo, now: datetime, n: int) -> list[PreviewedTick]:
+    """The next ticks of a schedule, as if it were not paused; none if this machine does not know its zone."""
+    timing = Timing(cron=info.cron or "", every=info.every, at=info.at, tz=info.tz)
+    return [] if info.state == "unknown zone" else preview(timing, now, n)
 
 
 async def _infos(client: Client, stored: Sequence[StoredSchedule]) -> list[ScheduleInfo]:

@@ -1,4 +1,4 @@
-"""Pages about what jobs share: queues, resources, locks, workers; and who changed what."""
+"""Pages about what jobs share: queues, resources, locks, schedules, workers; and who changed what."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from daybreak.api.locks.lock_job import all_waiters
 from daybreak.api.oldest import oldest_per_queue
 from daybreak.api.queue_info import read_queues
 from daybreak.api.resources import all_resources
+from daybreak.api.schedules.info import all_schedules, next_ticks
 from daybreak.api.trends import trends_of
 from daybreak.api.views.job_stack import memory_text
 from daybreak.api.worker_info import WorkerInfo, read_workers
@@ -26,6 +27,7 @@ _READ: Final = may("read", needs_all_queues=True)
 _ADMIN: Final = may("admin", needs_all_queues=True)
 HTML: Final = "text/html"
 LAST_HOUR: Final = timedelta(hours=1)
+TICKS_SHOWN: Final = 5
 
 
 @routes.get("/queues", _READ, answer=str, answer_type=HTML, summary="Queues")
@@ -53,6 +55,15 @@ async def show_resources_page(call: Call[None, None]) -> Any:
 async def show_locks_page(call: Call[None, None]) -> Any:
     """Who holds each lock, and who waits for it."""
     return render(call, "locks.html", page="locks", locks=await all_waiters(await call.client()))
+
+
+@routes.get("/schedules", _READ, answer=str, answer_type=HTML, summary="Schedules")
+async def show_schedules_page(call: Call[None, None]) -> Any:
+    """When each schedule ticks, its next ticks, its last job, and buttons that pause it or run it now."""
+    client = await call.client()
+    found = await all_schedules(client)
+    following = {info.name: next_ticks(info, moment(client.wall()), TICKS_SHOWN) for info in found}
+    return render(call, "schedules.html", page="schedules", schedules=found, following=following)
 
 
 @routes.get("/workers", _READ, answer=str, answer_type=HTML, summary="Workers")

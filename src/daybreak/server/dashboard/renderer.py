@@ -29,6 +29,7 @@ NAVIGATION: Final = (
     ("queues", "queues", "Queues"),
     ("resources", "resources", "Resources"),
     ("locks", "locks", "Locks"),
+    ("schedules", "schedules", "Schedules"),
     ("workers", "workers", "Workers"),
     ("audit", "audit", "Audit"),
 )
