@@ -245,6 +245,9 @@ def test_a_breaker_step_by_step(app):
         assert [job.result(timeout="20s") for job in [*jobs, late]] == [0, 1, 2, 9]
     info = server.info()
     assert (info.breaker, info.failures, info.waiting, info.used) == ("closed", 0, 0, 0)
+    feed = app.portal.run(app.portal.run(client_of(app)).store.events())
+    told = [event.kind for event in feed.events if event.kind.startswith("breaker_")]
+    assert told == ["breaker_opened", "breaker_probing"] * info.opened + ["breaker_closed"]
 
 
 def test_the_async_face_does_the_same(app):

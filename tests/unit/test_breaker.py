@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,11 +22,18 @@ from daybreak.core.model import (
     JobSpec,
     Lease,
     Lost,
+    Need,
+    Options,
+    Put,
+    ResourceSettings,
     Suspended,
     TimedOut,
 )
-from daybreak.policy.breaker import Signal, next_gate, signal_of
+from daybreak.policy.breaker import Signal, gate_with_probe, next_gate, signal_of
+from daybreak.policy.settle import settle
+from daybreak.store.protocol import EVENTS_TOPIC, Claim, Exchange
 from daybreak.testing.contract.builders import LEASE, MINUTE, NOON, SECOND
+from daybreak.worker.supervisor.breaker_reports import BreakerReports
 
 BREAKER = Breaker(failures=3, successes=2, open_for=MINUTE, probes=1)
 GOOD, BAD = Signal(True, NOON), Signal(False, NOON)
@@ -129,3 +138,50 @@ def test_whatever_is_heard_the_gate_is_in_one_of_its_states(heard):
             assert gate.probes == BREAKER.probes
             assert gate.opened_at is not None
             assert gate.successes < BREAKER.successes
+
+
+def test_the_first_probe_is_marked_once_and_shuts_nothing_again():
+    gate = opened()
+    assert gate_with_probe(gate, BREAKER, NOON) is gate  # it ran already when the breaker opened
+    probing = gate_with_probe(gate, BREAKER, PROBED)
+    assert (probing.state, probing.probing, probing.shut_for) == ("open", True, timedelta())
+    assert (probing.probes, probing.failures, probing.opened_at) == (gate.probes, gate.failures, gate.opened_at)
+    assert gate_with_probe(probing, BREAKER, PROBED) is probing
+    half = next_gate(probing, BREAKER, [Signal(True, PROBED)], PROBED)
+    assert (half.state, half.probing, half.successes) == ("open", True, 1)
+    again = next_gate(half, BREAKER, [Signal(False, PROBED)], PROBED)
+    assert (again.state, again.probing, again.shut_for) == ("open", False, MINUTE)
+    assert not next_gate(half, BREAKER, [Signal(True, PROBED)], PROBED).probing
+    assert gate_with_probe(NO_GATE, BREAKER, PROBED) is NO_GATE
+
+
+@pytest.mark.parametrize("ends_first", [False, True])
+async def test_a_probe_is_told_before_what_it_finds(store, world, ends_first):
+    """Also if it has ended before its start was looked at."""
+    breaker = Breaker(failures=1, successes=1, open_for=MINUTE)
+    settings = msgspec.json.encode(ResourceSettings(breaker=breaker))
+    await store.put([Put(kind="resource", name="door", value=settings)])
+    needs = Options(resources=(Need("door"),))
+    await store.insert([JobSpec(id=name, task="t", options=needs) for name in ("a", "b")])
+    reports = BreakerReports(store, world, "w1")
+    running = asyncio.create_task(reports.run())
+
+    async def claim() -> Lease:
+        [lease] = (await store.exchange(Exchange(claim=Claim(worker="w1")))).leases
+        reports.started([lease])
+        return lease
+
+    lease = await claim()
+    await reports.report([(lease, Signal(False, lease.started_at))])
+    await store.exchange(Exchange(settle=[settle(lease, Done(), chance=0.5, by="w1")]))
+    world.pass_time(2 * MINUTE)
+    watch = store.watch([EVENTS_TOPIC])
+    lease = await claim()
+    if not ends_first:
+        while (await store.events()).events[-1].kind != "breaker_probing":
+            assert await watch.wait(MINUTE)
+    await reports.report([(lease, Signal(True, lease.started_at))])
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    told = [(event.kind, event.note, event.by) for event in (await store.events()).events if not event.job]
+    assert told == [(kind, "door", "w1") for kind in ("breaker_opened", "breaker_probing", "breaker_closed")]

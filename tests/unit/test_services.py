@@ -8,11 +8,12 @@ from datetime import timedelta
 import pytest
 
 from daybreak.client.duration_stats import DurationStats
-from daybreak.core.errors import StoreUnavailable
+from daybreak.core.errors import QueueFull, StoreUnavailable
 from daybreak.core.model import Reason, Settlement, State
 from daybreak.core.units import span
 from daybreak.services import runner
 from daybreak.services.janitor import Janitor
+from daybreak.services.queue_watch import QueueWatch
 from daybreak.services.reaper import MAX_LEASES, Reaper, reap_interval
 from daybreak.services.scheduler import Scheduler
 from daybreak.store.protocol import Beat, Claim, Exchange, Purge
@@ -398,7 +399,7 @@ async def test_the_pauses_of_a_failing_service_grow_and_are_bounded(world):
 
 def test_every_worker_runs_all_services(store, world):
     names = [type(service).__name__ for service in runner.default_services(store, world, name="w")]
-    assert names == ["Reaper", "Scheduler", "ScheduleTicker", "Janitor", "TrendSampler"]
+    assert names == ["Reaper", "Scheduler", "ScheduleTicker", "Janitor", "TrendSampler", "QueueWatch"]
 
 
 class CountingStore:
@@ -429,3 +430,69 @@ async def test_the_janitor_removes_durations_unused_for_two_days(store, world):
     world.pass_time(timedelta(hours=3))
     await janitor.tick()
     assert [record.name for record in await store.records("durations")] == ["connection new"]
+
+
+# -- queue watch -------------------------------------------------------------------------------------------------------
+
+
+async def told_of_queues(store):
+    events = (await store.events()).events
+    return [(event.kind, event.queue, event.by) for event in events if event.kind.startswith("queue_")]
+
+
+async def test_an_empty_queue_is_told_once_by_one_of_many_workers(client, store, world):
+    watches = [QueueWatch(store, world, name=name) for name in ("w1", "w2")]
+    first = await client.submit("t")
+    await client.submit("t", queue="other")
+    for watch in watches:
+        await watch.tick()
+    assert await told_of_queues(store) == []
+    await client.cancel(first)
+    for watch in [*watches, *watches, QueueWatch(store, world, name="started later")]:
+        await watch.tick()
+    assert await told_of_queues(store) == [("queue_empty", "default", "w1")]
+
+
+async def test_a_queue_that_was_filled_again_is_told_again(client, store, world):
+    """Also if its jobs came and went between two ticks, and if they are old ones that were retried."""
+    watch = QueueWatch(store, world, name="w1")
+    job = await client.submit("t")
+    await client.cancel(job)
+    await watch.tick()
+    await client.retry(job)
+    await watch.tick()
+    await client.cancel(job)
+    await watch.tick()
+    await client.cancel(await client.submit("t"))
+    await watch.tick()
+    await watch.tick()
+    assert await told_of_queues(store) == [("queue_empty", "default", "w1")] * 3
+
+
+async def test_a_full_queue_is_told_again_after_it_had_room(client, store, world):
+    watch = QueueWatch(store, world, name="w1")
+    await client.set_queue("default", capacity=5)
+    jobs = [await client.submit("t") for _ in range(5)]
+
+    async def is_refused() -> None:
+        with pytest.raises(QueueFull):
+            await client.submit("t")
+        await watch.tick()
+
+    await is_refused()
+    await is_refused()
+    assert [kind for kind, *_ in await told_of_queues(store)] == ["queue_full"]
+    await client.cancel(jobs[0])  # one free place of five is room
+    await watch.tick()
+    await client.submit("t")
+    await is_refused()
+    assert [kind for kind, *_ in await told_of_queues(store)] == ["queue_full"] * 2
+
+
+async def test_an_idle_store_is_asked_for_its_totals_only(client, store, world, monkeypatch):
+    watch = QueueWatch(store, world, name="w1")
+    await client.cancel(await client.submit("t"))
+    await watch.tick()
+    for other in ("count", "records", "put"):
+        monkeypatch.delattr(MemoryStore, other)
+    await watch.tick()

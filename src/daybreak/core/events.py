@@ -18,6 +18,7 @@ KINDS: Final = (
     "submitted", "due", "started", "progress", "retrying", "released", "completed", "failed", "cancelled", "suspended",
     "resumed", "reprioritised", "expired", "shed", "lease_expired", "cancel_requested", "suspend_requested",
     "retried", "removed", "folded", "moved", "blocked", "unblocked", "breaker_opened", "breaker_closed",
+    "breaker_probing", "queue_full", "queue_empty",
 )  # fmt: skip
 
 
@@ -97,9 +98,14 @@ def submitted(spec: JobSpec, state: State, at: datetime, run_at: datetime | None
     )  # fmt: skip
 
 
+QUEUE_KINDS: Final = frozenset({"queue_full", "queue_empty"})
+
+
 def record_event(put: Put, at: datetime) -> Event:
-    """The event of a record that was written. It belongs to no job, has no number, and its note names the record."""
-    return Event(n=0, kind=put.tells, job="", at=at, by=put.by, note=put.name)
+    """The event of a record that was written. It belongs to no job, has no number, and its note names the record. The
+    event of a queue names it as its queue, too."""
+    queue = put.name if put.tells in QUEUE_KINDS else None
+    return Event(n=0, kind=put.tells, job="", at=at, by=put.by, queue=queue, note=put.name)
 
 
 def settled(settlement: Settlement, n: int, at: datetime, run_at: datetime | None) -> Event:

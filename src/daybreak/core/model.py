@@ -480,7 +480,8 @@ class ResourceSettings(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Gate(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The state of a resource's breaker; stored as a record of kind `gate`. Stores use two of its fields: no job starts
     for `shut_for` after the record was written, and after that at most `probes` slots are in use. `failed_at` is the
-    last failure while closed, if the breaker forgets failures."""
+    last failure while closed, if the breaker forgets failures. `probing` means that a probe has started since it last
+    opened."""
 
     state: Literal["closed", "open"] = "closed"
     shut_for: timedelta = timedelta()
@@ -490,6 +491,7 @@ class Gate(Struct, frozen=True, omit_defaults=True, kw_only=True):
     opened: int = 0
     opened_at: datetime | None = None
     failed_at: datetime | None = None
+    probing: bool = False
 
 
 class Health(Struct, frozen=True, omit_defaults=True, kw_only=True):

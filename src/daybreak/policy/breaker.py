@@ -7,8 +7,10 @@ open     no job starts for `open_for`; then probes may start, and their outcomes
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from daybreak.core.model import NO_GATE, Breaker, Done, Failed, Gate, Lease, Outcome, TimedOut
 from daybreak.policy.retry import classify
@@ -70,8 +72,17 @@ def _after_probe(gate: Gate, breaker: Breaker, now: datetime, *, is_good: bool) 
         return Gate(opened=gate.opened)
     return Gate(
         state="open", probes=breaker.probes, failures=gate.failures, successes=successes, opened=gate.opened,
-        opened_at=gate.opened_at,
+        opened_at=gate.opened_at, probing=gate.probing,
     )  # fmt: skip
+
+
+def gate_with_probe(gate: Gate, breaker: Breaker, started_at: datetime) -> Gate:
+    """The state of the breaker after an attempt that needs its resource started: the same, unless the attempt is the
+    first probe since the breaker opened."""
+    if gate.state == "closed" or gate.probing or not _is_probe(Signal(True, started_at), gate, breaker):
+        return gate
+    # The time for which the gate was shut is over; if it were written again, it would count from now.
+    return replace(gate, shut_for=timedelta(), probing=True)
 
 
 def _reopened(gate: Gate, breaker: Breaker, failures: int, now: datetime) -> Gate:

@@ -12,6 +12,7 @@ from daybreak.core.errors import StoreError
 from daybreak.files import FileStore
 from daybreak.services.file_collector import FileCollector
 from daybreak.services.janitor import Janitor
+from daybreak.services.queue_watch import QueueWatch
 from daybreak.services.reaper import OnSettled, Reaper, reap_interval
 from daybreak.services.schedule_ticker import ScheduleTicker
 from daybreak.services.scheduler import Scheduler
@@ -65,6 +66,7 @@ def default_services(
         ScheduleTicker(store, world),
         Janitor(store, world, name=name),
         TrendSampler(store, world),
+        QueueWatch(store, world, name=name),
         *collector,
     ]
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from bugs.planting import bug
+from daybreak.core.events import record_event
 from daybreak.core.model import FINAL, State
+from daybreak.core.queue_marks import full_mark
 from daybreak.store.protocol import Extended, Verdict
 from daybreak.stores.kernel import amend, claim, moves, settle
 from daybreak.stores.kernel.claim import Claiming, QueueTurn
@@ -213,6 +215,18 @@ def capacity_leaks(real, tx, row, request):
     if verdict == "done":
         tx.tallies[row.name, row.priority, State.QUEUED] += 1
     return verdict
+
+
+@bug(Inserting, "_tell_full")
+def full_queue_is_not_told(real, self, spec):
+    pass
+
+
+@bug(Inserting, "_tell_full")
+def full_queue_is_told_each_time(real, self, spec):
+    put = full_mark(spec.queue, spec.by)
+    self._tx.publish(record_event(put, self._tx.at))
+    self._tx.write_record(put, self._tx.next_revision())
 
 
 @bug(Inserting, "_count_limited")

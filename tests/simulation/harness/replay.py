@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from daybreak.core.errors import DaybreakError
-from daybreak.core.events import Event, fold
+from daybreak.core.events import QUEUE_KINDS, Event, fold
 from daybreak.core.model import QueueSettings, Settlement, State
 from daybreak.core.rank import rank_of
 from daybreak.core.units import micros, span
@@ -53,6 +53,8 @@ def replay(book: Book, commit: Commit) -> None:
 
 
 def _take(book: Book, commit: Commit, event: Event, settlements: dict[str, Settlement]) -> None:
+    if event.kind in QUEUE_KINDS:  # of a queue, not of a job
+        return
     if event.kind == "submitted":
         job = rules_submit.accept(book, commit, event)
     elif (known := book.jobs.get(event.job)) is None:

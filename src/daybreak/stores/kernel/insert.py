@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from daybreak.core import events
 from daybreak.core.model import FINAL, UNFINISHED, WAITING, JobSpec, QueueSettings, Reason, State
+from daybreak.core.queue_marks import full_mark
 from daybreak.core.rank import rank_of
 from daybreak.core.units import span
 from daybreak.core.wait_limit import SHORTENED_FROM, SHORTENED_NOTE, shortened_wait
@@ -98,6 +99,8 @@ class Inserting:
             freed = 1 if holder and holder.queue == spec.queue else 0
             is_full = settings.capacity is not None and self._counted[spec.queue] - freed >= settings.capacity
             crowded = self._crowded_resources(spec)
+            if is_full:
+                self._tell_full(spec)
             if is_full or crowded:
                 victim = self._find_victim(spec, crowded) if settings.when_full == "shed" else None
                 if victim is None:
@@ -165,6 +168,14 @@ class Inserting:
                 if tx.waiting(need.resource, most) >= most:
                     crowded.append(need.resource)
         return crowded
+
+    def _tell_full(self, spec: JobSpec) -> None:
+        """Tell that the queue is full, unless that was told since it last had room. Every bounded insert locks the
+        queue, so no two transactions do so at once."""
+        tx, put = self._tx, full_mark(spec.queue, spec.by)
+        if not tx.read_revision(put.kind, put.name):
+            tx.publish(events.record_event(put, tx.at))
+            tx.write_record(put, tx.next_revision())
 
     def _find_victim(self, spec: JobSpec, crowded: list[str]) -> Row | None:
         """The job that makes room for this one: of the queued and blocked jobs of its queue the last in rank, if it is

@@ -15,6 +15,7 @@ from daybreak.store.protocol import Inserted, Verdict
 from daybreak.stores.postgres import job_moves
 from daybreak.stores.postgres.arrays import Bigints, Blobs, Ints, Smallints, Texts
 from daybreak.stores.postgres.event_lines import SEPARATOR
+from daybreak.stores.postgres.full_queues import tell_full
 from daybreak.stores.postgres.ledger import Ledger
 from daybreak.stores.postgres.rows import JobState, Row, first_due, pack_extra, pack_options
 
@@ -146,6 +147,8 @@ class Inserting:
         if self._bounded:
             is_full = settings.capacity is not None and self._counted[spec.queue] - freed >= settings.capacity
             crowded = self._crowded_resources(spec) if self._ledger.has_resource_lock else []
+            if is_full:
+                tell_full(self._ledger, spec)
             if is_full or crowded:
                 victim = self._find_victim(spec, crowded) if settings.when_full == "shed" else None
                 if victim is None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from daybreak.core.errors import BadInput
-from daybreak.core.events import settled
+from daybreak.core.events import record_event, settled
 from daybreak.core.model import Gate, Health, JobSpec, Put, QueueSettings, ResourceSettings, Settlement, State
 from daybreak.core.units import EPOCH, clean, span
 from daybreak.store.protocol import Amend, Beat, Claim, Exchange, Filter, Purge, Reap
@@ -196,8 +196,9 @@ def _pack_event_of(put: Put) -> bytes:
         return b""
     if put.tells not in codes.KIND:
         raise BadInput(f"{put.kind} {put.name!r}: {put.tells!r} is not a kind of event")
+    event = record_event(put, EPOCH)
     start = EVENT_START.pack(codes.KIND[put.tells], codes.NO_STATE, 0, codes.NO_PRIORITY)
-    return start + pack_end(None, None, put.by, pack_tail(Tail(note=put.name)))
+    return start + pack_end(None, None, put.by, pack_tail(Tail(queue=event.queue, note=event.note)))
 
 
 def _pack_queue(settings: QueueSettings) -> bytes:

@@ -12,6 +12,7 @@ from daybreak.core.units import moment, span
 from daybreak.core.wait_limit import SHORTENED_NOTE, shortened_wait
 from daybreak.store.protocol import Inserted, Verdict, work_topic
 from daybreak.stores.sqlite import gauge_rows, job_moves
+from daybreak.stores.sqlite.full_queues import tell_full
 from daybreak.stores.sqlite.ledger import Cell, Ledger
 from daybreak.stores.sqlite.rows import JobState, Row, Values, first_due, pack_carry, pack_extra, pack_options
 from daybreak.stores.sqlite.statements import sql
@@ -56,6 +57,8 @@ class Inserting:
             freed = 1 if holder and holder.queue == spec.queue else 0
             is_full = settings.capacity is not None and self._unfinished(spec.queue) - freed >= settings.capacity
             crowded = self._crowded_resources(spec)
+            if is_full:
+                tell_full(ledger, spec)
             if is_full or crowded:
                 victim = self._find_victim(spec, crowded) if settings.when_full == "shed" else None
                 if victim is None:

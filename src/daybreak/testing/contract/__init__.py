@@ -20,7 +20,7 @@ from daybreak.testing.contract.identity import Identity, Results
 from daybreak.testing.contract.keys import Keys, Uniques, UniquesWhileWaiting
 from daybreak.testing.contract.known_tasks import KnownTasks
 from daybreak.testing.contract.leases import Fences, Lapses
-from daybreak.testing.contract.limits import Capacity, MaxRunning
+from daybreak.testing.contract.limits import Capacity, FullQueues, MaxRunning
 from daybreak.testing.contract.manual_changes import Amendments, BulkChanges, Suspension
 from daybreak.testing.contract.migration import Migration
 from daybreak.testing.contract.order import Aging, Order, Positions, Turns
@@ -42,9 +42,9 @@ from daybreak.testing.contract.wakeups import Wakeups
 
 class StoreContract(
     Acceptance, Keys, Uniques, UniquesWhileWaiting,
-    Order, ChosenJobs, Turns, Aging, Positions, MaxRunning, Capacity, KnownTasks, Slots, ResourceSets, ReservedSlots,
-    Rates, Gates, Holders, RetryBudget, Haste, Shedding, SheddingWaiters, SheddingAtAResource, Shortening, Totals,
-    Fences, Lapses, Attempts, Deaths, Cancellation, Suspension, Amendments, BulkChanges,
+    Order, ChosenJobs, Turns, Aging, Positions, MaxRunning, Capacity, FullQueues, KnownTasks, Slots, ResourceSets,
+    ReservedSlots, Rates, Gates, Holders, RetryBudget, Haste, Shedding, SheddingWaiters, SheddingAtAResource,
+    Shortening, Totals, Fences, Lapses, Attempts, Deaths, Cancellation, Suspension, Amendments, BulkChanges,
     Delays, Expiry, TwoClocks, Events, Ends, Tallies, Records, Identity, Results, Retention, Migration, Queries,
     Wakeups, Versions,
 ):  # fmt: skip

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from daybreak.core.model import Cancelled, Done, HandedBack, Lost, Outcome, State, Suspended, TimedOut
+from daybreak.core.model import Cancelled, Done, HandedBack, Lost, Outcome, Put, State, Suspended, TimedOut
+from daybreak.core.queue_marks import FULL_QUEUE
 from daybreak.policy.settle import settle as settlement_of
-from daybreak.store.protocol import Claim, Store
+from daybreak.store.protocol import LATEST, Claim, Store
 from daybreak.testing.contract.builders import (
     DAY,
     FATAL,
@@ -18,12 +19,16 @@ from daybreak.testing.contract.builders import (
     accept,
     accept_all,
     amend,
+    assert_sound,
     claim_ids,
     claim_jobs,
     claim_one,
     configure,
     exchange,
     find_all,
+    follow,
+    needs,
+    provide,
     reap,
     run_one,
     settle,
@@ -166,3 +171,52 @@ class Capacity:
         done = await run_one(store)
         await amend(store, "retry", done)
         assert await verdicts(store, spec()) == ["full"]
+
+
+class FullQueues:
+    """That a queue is full is told when a job is refused or shed for it, once until it is known to have room again."""
+
+    async def told(self, store: Store, before: str) -> list[tuple[str, str | None, str]]:
+        found, _ = await follow(store, before)
+        return [(event.job, event.queue, event.by) for event in found if event.kind == "queue_full"]
+
+    async def test_a_queue_that_refuses_for_its_capacity_tells_so_once(self, store: Store) -> None:
+        await configure(store, "q", capacity=1)
+        before = (await store.events(LATEST)).cursor
+        await accept(store, queue="q")
+        assert await self.told(store, before) == []
+        full = [spec(queue="q", by="ann"), spec(queue="q", by="bob")]
+        assert await verdicts(store, *full) == ["full", "full"]
+        assert await verdicts(store, spec(queue="q", by="cid")) == ["full"]
+        assert await self.told(store, before) == [("", "q", "ann")]
+        [mark] = await store.records(FULL_QUEUE)
+        await store.put([Put(kind=FULL_QUEUE, name="q", value=None, expect=mark.revision)])
+        assert await verdicts(store, spec(queue="q", by="dan")) == ["full"]
+        assert await self.told(store, before) == [("", "q", "ann"), ("", "q", "dan")]
+        await assert_sound(store)
+
+    async def test_a_queue_that_sheds_tells_so_before_it_does(self, store: Store) -> None:
+        await configure(store, "q", capacity=1, when_full="shed")
+        await accept(store, queue="q", priority=9)
+        before = (await store.events(LATEST)).cursor
+        await accept(store, queue="q", priority=5, by="ann")
+        await accept(store, queue="q", priority=1, by="bob")
+        found, _ = await follow(store, before)
+        assert [event.kind for event in found] == ["queue_full", "shed", "submitted", "shed", "submitted"]
+        assert (found[0].queue, found[0].note, found[0].by, found[0].n) == ("q", "q", "ann", 0)
+
+    async def test_what_is_accepted_whatever_the_capacity_tells_nothing(self, store: Store) -> None:
+        await configure(store, "q", capacity=0)
+        before = (await store.events(LATEST)).cursor
+        await exchange(store, put=[Put(kind="note", name="n", value=b"1", inserts=(spec(queue="q"),))])
+        await accept(store, queue="without")
+        assert await self.told(store, before) == []
+        assert await store.records(FULL_QUEUE) == []
+
+    async def test_a_crowded_resource_is_no_full_queue(self, store: Store) -> None:
+        await provide(store, "door", slots=0, max_waiting=1)
+        before = (await store.events(LATEST)).cursor
+        await accept(store, resources=needs("door"))
+        assert await claim_jobs(store) == []
+        assert await verdicts(store, spec(resources=needs("door"))) == ["full"]
+        assert await self.told(store, before) == []

@@ -3,16 +3,18 @@ has changed the gate meanwhile."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from daybreak.core.errors import StoreError
-from daybreak.core.model import NO_GATE, Breaker, Gate, Put, ResourceSettings
+from daybreak.core.model import NO_GATE, Breaker, Gate, Lease, Put, ResourceSettings
 from daybreak.core.units import counted, moment
-from daybreak.policy.breaker import Signal, next_gate
+from daybreak.policy.breaker import Signal, gate_with_probe, next_gate
 from daybreak.store.protocol import Store
 from daybreak.system.ports import World
 from daybreak.worker.supervisor.outcome_signals import ResourceSignal
@@ -38,6 +40,34 @@ class BreakerReports:
         self._breakers: dict[str, tuple[int, Breaker | None]] = {}
         self._calm_since: dict[str, int] = {}  # when a gate was last seen closed and without failures
         self._settings: tuple[int, dict[str, bytes]] = (0, {})
+        self._started: dict[str, datetime] = {}  # resources that jobs which have just started need
+        self._has_started = asyncio.Event()
+
+    def started(self, leases: Iterable[Lease]) -> None:
+        """Note that jobs which need resources start: `run` finds out whether one of them is a probe."""
+        for lease in leases:
+            for need in lease.spec.options.resources:
+                self._started[need.resource] = lease.started_at
+                self._has_started.set()
+
+    async def run(self) -> None:
+        """Tell of probes that start, forever. No job waits for that."""
+        while True:
+            await self._has_started.wait()
+            self._has_started.clear()
+            for resource in list(self._started):
+                await self._report_probe(resource)
+
+    async def _report_probe(self, resource: str) -> None:
+        started_at = self._started.pop(resource, None)
+        if started_at is None:
+            return
+        try:
+            breaker = await self._breaker(resource)
+            if breaker is not None and not self._is_calm(resource):
+                await self._change(resource, lambda gate: gate_with_probe(gate, breaker, started_at), breaker)
+        except StoreError as error:
+            _log.warning("could not tell that resource %s is probed: %s", resource, error)
 
     async def report(self, signals: Sequence[ResourceSignal]) -> None:
         """Let the breakers of all resources that were used count these signals."""
@@ -48,6 +78,7 @@ class BreakerReports:
         if len(by_resource) > MAX_READ_ONE_BY_ONE:
             await self._read_all_settings()
         for resource, of_resource in by_resource.items():
+            await self._report_probe(resource)  # it started before it ended
             try:
                 await self._update(resource, of_resource)
             except StoreError as error:
@@ -57,9 +88,15 @@ class BreakerReports:
         breaker = await self._breaker(resource)
         if breaker is None or (self._is_calm(resource) and all(signal.is_good for signal in signals)):
             return
+        await self._change(
+            resource, lambda gate: next_gate(gate, breaker, signals, moment(self._world.wall())), breaker
+        )
+
+    async def _change(self, resource: str, decide: Callable[[Gate], Gate], breaker: Breaker) -> None:
+        """Change a gate as policy decides; again if another worker has changed it meanwhile."""
         for _ in range(MAX_TRIES):
             gate, revision = await self._read_gate(resource)
-            changed = next_gate(gate, breaker, signals, moment(self._world.wall()))
+            changed = decide(gate)
             if changed == gate:
                 break
             value = None if changed == NO_GATE else msgspec.json.encode(changed)
@@ -113,11 +150,13 @@ class BreakerReports:
 
 
 def _event(before: Gate, now: Gate) -> str:
-    """The kind of event for this change; empty if the breaker neither opened nor closed."""
+    """The kind of event for this change; empty if the breaker neither opened nor closed nor began to probe."""
     if now.opened > before.opened:
         return "breaker_opened"
     if before.state == "open" and now.state == "closed":
         return "breaker_closed"
+    if now.probing and not before.probing:
+        return "breaker_probing"
     return ""
 
 
@@ -130,3 +169,5 @@ def _log_change(resource: str, before: Gate, now: Gate, breaker: Breaker) -> Non
         )
     elif before.state == "open" and now.state == "closed":
         _log.info("breaker of resource %s closed: the resource works again", resource)
+    elif now.probing and not before.probing:
+        _log.info("breaker of resource %s lets a probe through", resource)

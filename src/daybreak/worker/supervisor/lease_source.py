@@ -4,6 +4,7 @@ Outcomes become settlements here, by `policy/settle.py`; no other part of the wo
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
@@ -107,6 +108,8 @@ class LocalSource:
         )
         for lease in reply.leases:
             self._served[lease.spec.queue] += 1
+            if lease.spec.options.resources:
+                self._breakers.started((lease,))
         settled = [
             Settled(lease, settlement, accepted)
             for (lease, _), settlement, accepted in zip(ended, settlements, reply.settled, strict=True)
@@ -114,8 +117,10 @@ class LocalSource:
         return ExchangeResult(settled, reply.leases, reply.next_in, reply.again)
 
     async def run(self) -> None:
-        """Publish resource health, forever."""
-        await self._health.run()
+        """Publish resource health, and tell of probes, forever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._health.run())
+            group.create_task(self._breakers.run())
 
     def _store_claim(self, request: ClaimRequest) -> Claim:
         return Claim(

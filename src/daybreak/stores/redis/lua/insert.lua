@@ -112,6 +112,17 @@ function M.flush_batch(batch)
   batch.new = { id = M.changes('id'), at = M.changes('at'), job = M.changes('job') }
 end
 
+-- Tells that a queue is full, unless that was told since it last had room: as in core/queue_marks.py.
+function M.tell_full(class)
+  if M.hget('records:full queue', class.queue) then return end
+  if not M.put then parts.put() end
+  local by, tail = M.by_of(class), cmsgpack.pack({ queue = class.queue, note = class.queue })
+  M.put({
+    kind = 'full queue', name = class.queue, expect = '0', value = '\0{}', settings = '',
+    event = pack('<BBBBdI4Hc0I4c0', K.queue_full, NO_STATE, 0, NO_PRIORITY, NONE, NO_ATTEMPT, #by, by, #tail, tail),
+  })
+end
+
 -- The job that makes room for one of this class: of the queued and blocked jobs of its queue the last in rank, if it is less
 -- urgent. At a crowded resource only a job that waits for it makes room; at two of them no job can.
 function M.find_victim(batch, class, crowded)
@@ -220,6 +231,7 @@ function M.find_conflict(batch, id, class, ties, settings, bounded)
     local is_full = settings.capacity
       and M.counted(class.queue, SCHEDULED, SUSPENDED) - freed_places >= settings.capacity
     local crowded = class.needs and M.crowded(M.needs_of(class.needs)) or {}
+    if is_full then M.tell_full(class) end
     if is_full or crowded[1] then
       victim = settings.sheds and M.find_victim(batch, class, crowded)
       if not victim then return M.answer(FULL, 0, id, 0, NO_STATE) end
