@@ -10,7 +10,7 @@ from daybreak.store.protocol import Store
 from daybreak.system.ports import World
 
 BUSY_INTERVAL: Final = timedelta(seconds=10)
-IDLE_INTERVAL: Final = timedelta(minutes=1)  # while nothing happens
+IDLE_INTERVAL: Final = timedelta(minutes=2)  # while nothing happens
 SPREAD: Final = 0.2  # of the interval, so that many workers do not ask the store in the same instant
 
 
