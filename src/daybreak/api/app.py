@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from daybreak.api.stats import Stats
     from daybreak.api.trends import Trends
     from daybreak.core.model import Retry
+    from daybreak.feeds.bridge import Bridge
+    from daybreak.feeds.bridge.declaration import Read
     from daybreak.feeds.drop_folder import FolderWatch
     from daybreak.files import FileStore
     from daybreak.runs.run import Run
@@ -96,6 +98,7 @@ class Daybreak:
         self.hooks = Hooks(self.world)
         self.watches: list[FolderWatch] = []
         self.declared_schedules: dict[str, ScheduleDeclaration] = {}
+        self.bridges: list[Bridge] = []
         self._settings: config.Settings | None = None
         self._open_sessions: Sessions | None = None
         # One lock per process id: a lock that another thread held at a fork would never be released in the child.
@@ -320,6 +323,42 @@ class Daybreak:
         return await self._sessions.here(self._with_client(all_schedules))
 
     schedules = blocking(aschedules)
+
+    def bridge(
+        self,
+        url: str,
+        task: Task[..., Any] | str | None = None,
+        *,
+        incoming: str | None = None,
+        outgoing: str | None = None,
+        dead: str | None = None,
+        name: str | None = None,
+        form: str = "message",
+        read: Read | None = None,
+        queue: str | None = None,
+        events: Iterable[str] | None = None,
+        every_task: bool = False,
+        source: str | None = None,
+        max_running: int | None = None,
+        capacity: int | None = 10_000,
+    ) -> Bridge:
+        """Connect a message broker: `nats://`, `kafka://`, `amqp://` or `redis://`. Every worker of this app runs the
+        bridge, and `daybreak bridge` does without a worker.
+
+        Each message of the topic `incoming` becomes one job of the task; a message that cannot is put into the topic
+        `dead`, by default the incoming one with `.dead`, with the reason. With `form="arguments"` the whole message is
+        the job's arguments; `read` is a function for messages of other systems. The queue, by default named after the
+        task, starts with `max_running` and `capacity`; if it is full, messages stay in their topic. Events of the
+        task's jobs, with `every_task` of all jobs, are sent to the topic `outgoing` as CloudEvents from `source`:
+        all but `progress`, or those of the kinds `events`. Bridges with the same `name`, by default the incoming
+        topic, share the messages."""
+        from daybreak.feeds.bridge.declaration import add_bridge  # noqa: PLC0415 - few apps have bridges
+
+        return add_bridge(
+            self, url, task, incoming=incoming, outgoing=outgoing, dead=dead, name=name, form=form, read=read,
+            queue=queue or "", events=events, every_task=every_task, source=source, max_running=max_running,
+            capacity=capacity,
+        )  # fmt: skip
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 

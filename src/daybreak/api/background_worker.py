@@ -141,6 +141,10 @@ def _background(
         from daybreak.feeds.drop_folder import FolderWatcher  # noqa: PLC0415 - few apps watch folders
 
         background += [FolderWatcher(app, client, watch).run for watch in app.watches]
+    if app.bridges:
+        from daybreak.feeds.bridge import BridgeRunner  # noqa: PLC0415 - few apps have bridges
+
+        background += [BridgeRunner(app, client, bridge).run for bridge in app.bridges]
     return background
 
 

@@ -50,6 +50,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "serve": ("daybreak.cli.serve", "Serve the REST API and the dashboard until they are stopped."),
         "dev": ("daybreak.cli.dev", "Run a worker that restarts when the code changes."),
         "watch": ("daybreak.cli.watch", "Make a job of every file that is put into a folder."),
+        "bridge": ("daybreak.cli.bridge", "Make jobs of a broker's messages, and send it events."),
     },
     "Set up and maintain": {
         "init": ("daybreak.cli.init", "Write a settings file and a first task."),

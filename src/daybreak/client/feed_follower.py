@@ -25,6 +25,7 @@ RENEW_INTERVAL: Final = timedelta(seconds=5)  # how often the holder rewrites it
 TAKEOVER_AFTER: Final = timedelta(seconds=20)  # a holder that is silent for this long is replaced
 MAX_PAGE_SIZE: Final = 500
 QUICK_PAGE: Final = timedelta(milliseconds=100)  # a page handled faster than this makes the next page larger
+QUICK_WHOLE_PAGE: Final = timedelta(seconds=1)  # the same, if its events are handled together
 STOP_TIMEOUT: Final = timedelta(seconds=1)  # time for the last event, and for the last write, when it is stopped
 
 
@@ -44,10 +45,11 @@ class _TakenOver(Exception):
 
 class FeedFollower:
     """Reads the event feed and hands each event that it `wants` to `handle`, one after the other, in the order of the
-    feed. Whoever must react to the end of jobs wants `events.ends_job`.
+    feed; or the wanted events of each page to `handle_page`, together. Whoever must react to the end of jobs wants
+    `events.ends_job`.
 
-    An event is handled when `handle` returns; if it raises, the follower logs the error, waits, and hands over the
-    same event again. After a crash the events of the page that was under way are handed over again.
+    Events are handled when the function returns; if it raises, the follower logs the error, waits, and hands over the
+    same events again. After a crash the events of the page that was under way are handed over again.
 
     Every process may run a follower under the same record (`kind` and `name`), but only the one that holds the record
     reads the feed. The others wait. If the record does not change for `TAKEOVER_AFTER`, measured by the waiting
@@ -61,14 +63,17 @@ class FeedFollower:
         store: Store,
         world: World,
         *,
-        handle: Callable[[Event], Awaitable[None]],
+        handle: Callable[[Event], Awaitable[None]] | None = None,
+        handle_page: Callable[[list[Event]], Awaitable[None]] | None = None,
         wants: Callable[[Event], bool],
     ) -> None:
+        assert (handle is None) != (handle_page is None)
         self._kind = kind
         self._name = name
         self._store = store
         self._world = world
         self._handle = handle
+        self._handle_whole_page = handle_page
         self._wants = wants
         self._holder_id = Ids(world)()
         self._position = FollowerCursor()
@@ -78,6 +83,13 @@ class FeedFollower:
         self._restarted_at: Event | None = None  # the oldest event when the cursor was last found to have expired
         self._is_stopping = False
         self._log = logging.getLogger(f"daybreak.{kind}s")
+
+    async def register(self) -> None:
+        """Create the record if it is missing, held by nobody. The events after this call will be handed over, also if
+        this process ends before `run`."""
+        if await self._read() is None:
+            latest = (await self._store.events(LATEST)).cursor
+            await self._write(FollowerCursor(latest), 0)
 
     async def run(self) -> None:
         """Follow the feed until cancelled. Errors are logged and retried."""
@@ -200,15 +212,22 @@ class FeedFollower:
         wanted = [event for event in feed.events if self._wants(event)]
         handled = 0
         try:
-            for event in await with_names(self._store, wanted):
-                await self._handle_and_renew(event)
-                handled += 1
+            named = await with_names(self._store, wanted)
+            if self._handle_whole_page is not None and named:
+                await self._finish_and_renew(self._handle_whole_page(named))
+                handled = len(named)
                 self._check_stopping()
+            elif self._handle is not None:
+                for event in named:
+                    await self._finish_and_renew(self._handle(event))
+                    handled += 1
+                    self._check_stopping()
         except asyncio.CancelledError:
             if handled:
                 await self._move_behind(wanted[handled - 1], feed)
             raise
-        if self._world.steady() - began_at < span(QUICK_PAGE):
+        quick = QUICK_PAGE if self._handle_whole_page is None else QUICK_WHOLE_PAGE
+        if self._world.steady() - began_at < span(quick):
             self._page_size = min(self._page_size * 2, MAX_PAGE_SIZE)
         else:
             self._page_size = max(self._page_size // 4, 1)
@@ -229,12 +248,12 @@ class FeedFollower:
                 if part.events == handled:
                     self._position = FollowerCursor(part.cursor, self._holder_id)
 
-    async def _handle_and_renew(self, event: Event) -> None:
-        """Hand an event over, and renew the record meanwhile.
+    async def _finish_and_renew(self, handling: Awaitable[None]) -> None:
+        """Wait until events are handled, and renew the record meanwhile.
 
-        If this follower is cancelled meanwhile, it waits up to STOP_TIMEOUT for `handle` to return: an event that was
-        handled is then not handed over again by the next follower."""
-        task = asyncio.ensure_future(self._handle(event))
+        If this follower is cancelled meanwhile, it waits up to STOP_TIMEOUT: events that were handled are then not
+        handed over again by the next follower."""
+        task = asyncio.ensure_future(handling)
         try:
             while not task.done():
                 await asyncio.wait({task}, timeout=RENEW_INTERVAL.total_seconds())

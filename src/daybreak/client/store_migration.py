@@ -40,7 +40,8 @@ STARTABLE: Final = frozenset({State.QUEUED, State.SCHEDULED, State.BLOCKED})
 # `blob`), which are copied with the jobs that refer to them.
 # The logs of jobs (kinds that begin with `log`) go with their jobs. Requests to workers and the stacks that they answer
 # (`request`, `stack`) are of this minute. The name of a ledger on message queues (`sqs`) is of this store, and the
-# records of which delivery of a job counts (`delivery`) go with the end of the job: while it runs, it is not moved.
+# records of which delivery of a job counts (`delivery`) go with the end of the job: while it runs, it is not moved. The
+# cursors of durable hooks and of bridges (`hook`, `bridge`) are places in the feed of this store.
 KINDS: Final = ("queue", "resource", "declared resource", "token", "watch")
 RUN_KINDS: Final = ("run", "active run")  # a run and its mark: they go with the jobs of the run
 

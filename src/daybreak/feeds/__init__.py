@@ -1,1 +1,1 @@
-"""What brings work in from outside: folders into which other programs drop files."""
+"""What brings work in from outside: folders into which other programs drop files, and message brokers."""

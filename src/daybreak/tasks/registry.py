@@ -149,7 +149,7 @@ class Program:
         self.wraps: list[Callable[[Context], AbstractContextManager[Any]]] = []
         self.rules: list[Rule] = []
         self.lifespans: list[Callable[[], AbstractAsyncContextManager[Any] | AbstractContextManager[Any]]] = []
-        self.fed_queues: list[str] = []  # queues of watched folders and schedules
+        self.fed_queues: list[str] = []  # queues of watched folders, bridges and schedules
 
     def add(self, definition: Definition) -> None:
         """Register a task. The same function may be registered again; another one of the same name is an error."""

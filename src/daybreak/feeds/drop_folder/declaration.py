@@ -14,6 +14,7 @@ from daybreak import config
 from daybreak.core.errors import BadInput
 from daybreak.core.model import Retry
 from daybreak.core.units import duration, priority
+from daybreak.feeds.own_queue import own_queue
 from daybreak.policy.admit import check_name
 from daybreak.policy.retry import parse_retry
 
@@ -111,11 +112,6 @@ def add_watch(app: Daybreak, folder: str | os.PathLike[str], task: Task[..., Any
     app.watches.append(watch)
     app.program.fed_queues.append(watch.queue)
     return watch
-
-
-def own_queue(task: Task[..., Any]) -> str:
-    """The queue of a watched task: its own, or one of its name, so that its limits concern nobody else."""
-    return task.definition.queue if task.definition.queue != "default" else task.name
 
 
 def _text(path: object, what: str) -> str:

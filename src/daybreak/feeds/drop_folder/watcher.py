@@ -22,7 +22,7 @@ from msgspec import Struct
 from daybreak.client.client import Client
 from daybreak.core.errors import CursorExpired, StoreError
 from daybreak.core.events import ends_job
-from daybreak.core.model import Job, Put, QueueSettings
+from daybreak.core.model import Job
 from daybreak.core.text import safe
 from daybreak.core.units import counted, moment, span
 from daybreak.feeds.drop_folder.acceptance import Acceptance, Answer, Taken, open_and_hash
@@ -45,6 +45,7 @@ from daybreak.feeds.drop_folder.reports import Reports
 from daybreak.feeds.drop_folder.settle_check import SettleCheck
 from daybreak.feeds.drop_folder.watch_lock import watch_lock
 from daybreak.feeds.drop_folder.watch_record import WatchStatus, forget_old, is_paused, write_status
+from daybreak.feeds.own_queue import provide_queue
 
 if TYPE_CHECKING:
     from daybreak.api.app import Daybreak
@@ -126,7 +127,9 @@ class FolderWatcher:
 
     async def begin(self) -> None:
         """What is done once, before the first step. Raises OSError if the folder is not there."""
-        await self._provide_queue()
+        await provide_queue(
+            self._client, self._acceptance.queue, max_running=self.watch.max_running, capacity=self.watch.capacity
+        )
         await asyncio.to_thread(self._open)
         await self._finish_leftovers()
 
@@ -204,12 +207,6 @@ class FolderWatcher:
 
     def _open(self) -> None:
         FolderHandle.open(self.watch.folder).__exit__(None, None, None)
-
-    async def _provide_queue(self) -> None:
-        """Give the queue its limits, unless somebody has set some."""
-        limits = QueueSettings(max_running=self.watch.max_running, capacity=self.watch.capacity)
-        put = Put(kind="queue", name=self._acceptance.queue, value=msgspec.json.encode(limits), expect=0)
-        await self._client.store.put([put])
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
