@@ -18,7 +18,7 @@ from daybreak.feeds.bridge.channels.channel import Message, Outgoing, Topics
 from daybreak.feeds.bridge.runner import BridgeRunner
 from daybreak.testing.contract.builders import claim_jobs, settle
 
-LIMIT = 15
+LIMIT = 60
 
 
 def submit(number: int, *, id: str | None = None, **more: Any) -> Outgoing:  # noqa: A002

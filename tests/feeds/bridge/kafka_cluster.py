@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ class KafkaCluster:
 
     def _answer(self) -> str:
         assert self._process.stdout is not None
+        assert select.select([self._process.stdout], [], [], 60)[0], "the Kafka cluster does not answer"
         return self._process.stdout.readline().strip()
 
     def tell(self, line: str) -> None:

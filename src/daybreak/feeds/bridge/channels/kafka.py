@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from daybreak.feeds.bridge.channels.address import BrokerAddress
+from daybreak.feeds.bridge.channels.call_thread import CallThread
 from daybreak.feeds.bridge.channels.channel import Channel, ChannelError, Message, Outgoing, Topics, translated
 from daybreak.feeds.bridge.channels.offsets import Offsets
 
+CLOSE_TIMEOUT: Final = 10.0  # leaving the group needs an answer of the brokers
 DELIVERY_TIMEOUT: Final = timedelta(seconds=10)
 COMMIT_LOST: Final = frozenset({
     KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS,
@@ -34,7 +35,7 @@ class KafkaChannel(Channel):
     def __init__(self, address: BrokerAddress, topics: Topics) -> None:
         self._address = address
         self._topics = topics
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="daybreak-kafka")
+        self._thread = CallThread("daybreak-kafka")
         self._consumer: Consumer | None = None
         self._producer: Producer | None = None
         self._offsets = Offsets()
@@ -49,7 +50,7 @@ class KafkaChannel(Channel):
 
     async def _run(self, call: Callable[[], T]) -> T:
         with translated(KafkaException):
-            return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+            return await self._thread.call(call)
 
     # -- receiving -----------------------------------------------------------------------------------------------------
 
@@ -175,8 +176,8 @@ class KafkaChannel(Channel):
 
     async def close(self) -> None:
         with contextlib.suppress(Exception):
-            await self._run(self._close)
-        self._thread.shutdown(wait=False)
+            await asyncio.wait_for(self._run(self._close), CLOSE_TIMEOUT)
+        self._thread.end()
 
     def _close(self) -> None:
         if self._producer is not None:

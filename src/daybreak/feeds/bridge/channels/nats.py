@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-import nats
+from nats.aio.client import Client as NatsClient
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeout
 from nats.js import JetStreamContext
@@ -44,7 +44,7 @@ class NatsChannel(Channel):
     async def open(self) -> None:
         scheme, _, _ = self._address.url.partition("://")
         with translated(*_ERRORS):
-            self._client = nats.NATS()
+            self._client = NatsClient()
             await self._client.connect(
                 [f"{scheme}://{host}" for host in self._address.hosts.split(",")], name="daybreak",
                 user=self._address.username, password=self._address.password,
