@@ -145,8 +145,8 @@ async def test_messages_cancel_jobs_by_id_and_by_key(rig: BridgeRig):
         [second] = [job for job in await rig.jobs() if job.spec.key == "second"]
         await rig.send(
             about("cancel", "c1", key="first", note="not needed"), about("cancel", "c2", job=second.id),
-            about("cancel", "c3", key="first"), about("cancel", "c4", key="nobody"), about("cancel", "c5", job="nobody"),
-            about("completed", "c6", key="third", fence=1), about("cancel", "c7"),
+            about("cancel", "c3", key="first"), about("cancel", "c4", key="nobody"),
+            about("cancel", "c5", job="nobody"), about("completed", "c6", key="third", fence=1), about("cancel", "c7"),
         )  # fmt: skip
         letters = await rig.read(rig.topics.dead, 4)
         await until(lambda: runner.intake.counts.finished == 3, "the cancels")

@@ -1,5 +1,5 @@
-"""A bridge that is killed at any operation on the broker or the store: the next one ends with one job per message, every
-bad message among the dead letters, and every event sent in order."""
+"""A bridge that is killed at any operation on the broker or the store: the next one ends with one job per message,
+every bad message among the dead letters, and every event sent in order."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ class Story:
         self.topics.clear()
         self.topics["in"].messages = [
             submit(1, key="one"), Outgoing(body=b"bad", id="bad 1"), submit(2), submit(2),
-            about("cancel", "c", key="one"), submit(3, key="three"), Outgoing(body=b"{}", id="bad 2"), submit(4), about("completed", "d", key="three"),
+            about("cancel", "c", key="one"), submit(3, key="three"), Outgoing(body=b"{}", id="bad 2"), submit(4),
+            about("completed", "d", key="three"),
             submit(1, id="again", key="one"),
         ]  # fmt: skip
         app = Daybreak(f"sqlite:///{self.path}/jobs-{at}.db")
