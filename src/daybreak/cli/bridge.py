@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command("bridge", short_help="Make jobs of a broker's messages, and send it events.")
-@click.argument("url", metavar="[URL]", required=False, type=NAME)
+@click.argument("broker", metavar="[URL]", required=False, type=NAME)
 @click.option("--task", type=NAME, help="The task whose jobs the messages submit.")
 @click.option("--in", "incoming", type=NAME, help="The topic whose messages are read.")
 @click.option("--out", "outgoing", type=NAME, help="The topic to which events of jobs are sent.")
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 @click.option("--name", type=NAME, help="A name for this bridge [default: the topic].")
 @click.option("--worker", "with_worker", is_flag=True, help="Run the jobs too, in a worker with its default settings.")
 @click.option("--verbose", "-v", is_flag=True, help="Log more.")
-def command(url: str | None, with_worker: bool, verbose: bool, **options: Any) -> int:
+def command(broker: str | None, with_worker: bool, verbose: bool, **options: Any) -> int:
     """Make one job of every message of a topic, until Ctrl-C, and send events of jobs to a topic. Workers run the jobs.
     URL names the broker: nats://host:4222, kafka://host:9092, amqp://user:password@host/ or redis://host:6379. Without
     URL: the bridges that the app's code declares with app.bridge(...), which its workers run, too.
 
     Examples:
-      daybreak bridge nats://localhost:4222 --task execute --in executions.requested --out executions.events
+      daybreak bridge nats://localhost:4222 --task execute --in requests --out events
       daybreak bridge --app tasks.py
 
     """
@@ -49,7 +49,7 @@ def command(url: str | None, with_worker: bool, verbose: bool, **options: Any) -
     app = here.loaded
     given = {name: value for name, value in options.items() if value not in (None, (), False)}
     with here.command_line():
-        bridges = _declared(app, url, given)
+        bridges = _declared(app, broker, given)
         is_there(app.settings)  # raises if there is no permission to check; a store that is missing will be created
         leave_stdout_to_tasks()
         logs.to_stderr(verbose=verbose)
@@ -66,9 +66,9 @@ def command(url: str | None, with_worker: bool, verbose: bool, **options: Any) -
 store_options(command)
 
 
-def _declared(app: Any, url: str | None, options: dict[str, Any]) -> list[Bridge]:
+def _declared(app: Any, broker: str | None, options: dict[str, Any]) -> list[Bridge]:
     """The bridges of the app's code, or the one that the options describe."""
-    if url is None:
+    if broker is None:
         if options:
             raise BadInput(f"which broker? --{_spelt(next(iter(options)))} needs its URL, as in nats://localhost:4222")
         if not app.bridges:
@@ -77,7 +77,7 @@ def _declared(app: Any, url: str | None, options: dict[str, Any]) -> list[Bridge
     task = options.pop("task", None)
     name = options.get("name") or options.get("incoming") or options.get("outgoing")
     app.bridges[:] = [bridge for bridge in app.bridges if bridge.name != name]
-    return [app.bridge(url, task, **options)]
+    return [app.bridge(broker, task, **options)]
 
 
 def _spelt(option: str) -> str:

@@ -20,7 +20,7 @@ from kafka_cluster import KafkaCluster, kafka_cluster
 
 from daybreak.feeds.bridge.channels import make_channel
 from daybreak.feeds.bridge.channels.address import parse_broker
-from daybreak.feeds.bridge.channels.channel import Channel, Topics
+from daybreak.feeds.bridge.channels.channel import Topics
 
 NATS = os.environ.get("DAYBREAK_TEST_NATS", "nats://127.0.0.1:4222")
 RABBITMQ = os.environ.get("DAYBREAK_TEST_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672/")
@@ -64,12 +64,10 @@ class Broker:
         }
         return Topics(**{**topics, **names})
 
-    def channel(self, topics: Topics) -> Channel:
-        return make_channel(parse_broker(self.url), topics)
-
     @contextlib.asynccontextmanager
-    async def open(self, topics: Topics):
-        channel = self.channel(topics)
+    async def open(self, topics: Topics, *, is_quick: bool = True):
+        url = self.url if is_quick or self.kind == "kafka" else self.plain_url
+        channel = make_channel(parse_broker(url), topics)
         await channel.open()
         try:
             yield channel

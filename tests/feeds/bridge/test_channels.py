@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import timedelta
 
 import pytest
@@ -83,8 +84,11 @@ async def test_what_was_not_acknowledged_is_delivered_again_with_the_same_identi
         first = await receive(channel, 3)
         await channel.acknowledge([first[0]])
     async with broker.open(topics) as channel:
-        again = sorted(await receive(channel, 2), key=lambda message: message.body)
-        await channel.acknowledge(again)
+        found: dict[str | None, Message] = {}
+        async with asyncio.timeout(LIMIT):
+            while len(found) < 2:  # on a slow machine one of them may come a third time
+                found |= {message.id: message for message in await channel.receive(10, WAIT)}
+    again = [found[message.id] for message in first[1:]]
     assert [(each.id, each.position, each.body) for each in again] == [
         (each.id, each.position, each.body) for each in first[1:]
     ]
@@ -111,7 +115,7 @@ async def test_a_group_starts_with_the_oldest_message(broker: Broker):
 async def test_members_of_a_group_share_the_messages(broker: Broker):
     topics = broker.topics()
     got: list[str | None] = []
-    async with broker.open(topics) as one, broker.open(topics) as two:
+    async with broker.open(topics, is_quick=False) as one, broker.open(topics, is_quick=False) as two:
 
         async def work(channel: Channel) -> None:
             while len(set(got)) < 40:
@@ -154,9 +158,14 @@ async def test_messages_that_are_held_do_not_go_to_another_member(broker: Broker
         await holder.publish(topics.incoming, outgoing(1, 2))
         held = await receive(holder, 2)
         async with broker.open(topics) as other:
+            last = time.monotonic()
             for _ in range(14):
                 await holder.hold(held)
-                assert await other.receive(10, WAIT) == []
+                came = await other.receive(10, WAIT)
+                if time.monotonic() - last > 0.9:
+                    return  # this machine stood still for so long that the server may rightly give them away
+                last = time.monotonic()
+                assert came == []
         await holder.acknowledge(held)
 
 
