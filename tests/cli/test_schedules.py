@@ -131,6 +131,8 @@ def test_the_doctor_names_schedules_that_do_not_work(cli, place):
     assert "schedule ahead has done its ticks up to" in found
     tick(datetime.now(UTC))
     in_store(lambda store: store.exchange(Exchange(claim=Claim(worker="w", limit=10))))
+    blocked = json.loads(cli("jobs", "--state", "blocked", "--json").stdout)["jobs"][-1]["id"]
+    assert "jobs of the schedule 'slow' run one after the other" in cli("why", blocked).stdout
     place.worker("mail")
     found = cli("doctor", code=1).stdout
     assert "schedule late should have ticked" not in found

@@ -64,6 +64,7 @@ class CuttableStore:
     async def records(self, kind, name=None):
         self._call()
         found = await self._store.records(kind, name)
+        await asyncio.sleep(0)  # others write meanwhile, also in a store that never waits
         self._call()
         return found
 

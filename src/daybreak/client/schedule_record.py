@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from daybreak.core.metadata import encode_meta
+from daybreak.core.metadata import decode_meta, encode_meta
 from daybreak.core.model import JobSpec, Need, Record
 from daybreak.policy.admit import digest
 from daybreak.policy.schedules.due_ticks import CatchUp, Overlap, jitter_of
@@ -114,6 +114,12 @@ def tick_text(tick: datetime) -> str:
 def schedule_tag(name: str) -> str:
     """The tag of all jobs of a schedule."""
     return f"schedule:{name}"
+
+
+def schedule_of(spec: JobSpec) -> str | None:
+    """The name of the schedule that a job belongs to; None if it belongs to none."""
+    name = decode_meta(spec.meta).get("schedule")
+    return name if isinstance(name, str) and schedule_tag(name) in spec.tags else None
 
 
 def overlap_name(name: str) -> str:

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
-from msgspec import Struct
-
 from daybreak.api.worker_info import known_tasks, live_workers
 from daybreak.client.client import Client
 from daybreak.client.schedule_changes import find_schedule
 from daybreak.client.schedule_record import StoredSchedule, read_schedules, tick_key
 from daybreak.core.errors import BadInput
-from daybreak.core.model import State
+from daybreak.core.model import RedactedStruct, State
 from daybreak.core.units import moment
 from daybreak.policy.schedules.due_ticks import is_ahead
 from daybreak.policy.schedules.timing import Timing, next_tick
@@ -24,7 +22,7 @@ LATE_AFTER: Final = timedelta(minutes=2)  # a due tick that no worker has fired 
 MAX_PREVIEW: Final = 100
 
 
-class ScheduleInfo(Struct, frozen=True, kw_only=True):
+class ScheduleInfo(RedactedStruct, frozen=True, kw_only=True):
     """A schedule at one instant.
 
     active        the next tick is in the future, or is being fired

@@ -12,6 +12,7 @@ from msgspec import Struct
 from daybreak.api.resources import ResourceInfo
 from daybreak.api.why.situation import Situation
 from daybreak.api.worker_info import WorkerInfo
+from daybreak.client.schedule_record import overlap_name, schedule_of
 from daybreak.core.model import State
 from daybreak.core.resource_gauge import need_of, spared_resource
 from daybreak.core.text import ago, counted, lasted, priority_name
@@ -295,6 +296,14 @@ def _resource(here: Situation, name: str) -> Cause:
         )
     if info.slots is None or info.used + needs <= info.slots:
         return _rate(here, name, info)
+    schedule = schedule_of(here.job.spec)
+    if schedule is not None and name == overlap_name(schedule):
+        return Cause(
+            kind="resource",
+            text=f"the jobs of the schedule {schedule!r} run one after the other, and an earlier one has not ended",
+            holders=_job_ids(here),
+            command=("schedules", "show", schedule),
+        )
     text = f"the resource {name!r} has {counted(info.slots, 'slot')}, of which {info.used:,} {_are(info.used)} in use"
     if needs > 1:
         text = f"{text}; it needs {needs:,}"
