@@ -204,6 +204,12 @@ class JobSpec(RedactedStruct, frozen=True, gc=False, omit_defaults=True, kw_only
     trace: str | None = None
 
 
+def has_links(spec: JobSpec) -> bool:
+    """Whether a transaction must look at more than the job itself: a batch, a flight, the jobs it comes after, or its
+    deadline. Such a job takes no store's fast path."""
+    return spec.batch is not None or spec.flight is not None or bool(spec.after) or spec.deadline is not None
+
+
 class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What went wrong in an attempt, as plain data that outlives the process in which it happened.
 

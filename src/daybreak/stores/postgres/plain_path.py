@@ -13,7 +13,7 @@ from typing import Any
 
 from daybreak.core import events
 from daybreak.core.events import Event
-from daybreak.core.model import JobSpec, Lease, Settlement, State
+from daybreak.core.model import JobSpec, Lease, Settlement, State, has_links
 from daybreak.core.units import EPOCH, moment, span
 from daybreak.store.protocol import EVENTS_TOPIC, Claim, Exchange, Exchanged, Inserted, Verdict, job_topic, work_topic
 from daybreak.stores.postgres import event_lines
@@ -43,7 +43,7 @@ def are_plain(specs: Sequence[JobSpec]) -> bool:
     for spec in specs:
         if spec.key is not None or spec.unique is not None or spec.delay is not None or spec.run_at is not None:
             return False
-        if spec.holder is not None:
+        if spec.holder is not None or has_links(spec):
             return False
     names = {spec.id for spec in specs}
     return len(specs) <= MAX_INSERTED_JOBS and len(names) == len(specs) and event_lines.SEPARATOR not in "".join(names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from daybreak.core.model import JobSpec, Options
+from daybreak.core.model import JobSpec, Options, has_links
 from daybreak.store.protocol import Inserted
 from daybreak.stores.redis import replies
 from daybreak.stores.redis.client import Reply
@@ -36,12 +36,13 @@ class PlainSubmit:
         kind, options = kind_of(first), first.options
         if (
             kind[-1] is not False or first.delay is not None or first.run_at is not None
-            or options.expires_in is not None or first.holder is not None or self._is_refused(first.queue)
+            or options.expires_in is not None or first.holder is not None or has_links(first)
+            or self._is_refused(first.queue)
         ):  # fmt: skip
             return None
         args = self._shared_args(kind, first)
         for spec in specs:
-            if spec is not first and kind_of(spec) != kind:
+            if spec is not first and (kind_of(spec) != kind or has_links(spec)):
                 return None
             sized(spec.id.encode())
             args.append(spec.id)
