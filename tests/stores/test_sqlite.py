@@ -21,9 +21,11 @@ from daybreak.core.model import Done, Failed, Failure, State
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import Claim, Exchange, Purge, Reap, work_topic
 from daybreak.stores import sqlite
+from daybreak.stores.kernel.exchange import exchange
+from daybreak.stores.kernel.insert import insert
 from daybreak.stores.sqlite import SqliteStore, schema
+from daybreak.stores.sqlite.commit import LINES_PER_ROW
 from daybreak.stores.sqlite.engine import Request
-from daybreak.stores.sqlite.ledger import LINES_PER_ROW
 from daybreak.stores.sqlite.statements import sql
 from daybreak.stores.sqlite.wake import Wake
 
@@ -108,11 +110,11 @@ async def test_a_request_that_sinks_counts_nothing_wherever_it_stands_in_its_gro
     async with SqliteStore(tmp_path / "jobs.db", threaded=False) as store:
         client, engine = Client(store), store._opened._engine
 
-        def good(ledger):
-            return sqlite.store.Inserting(ledger).insert([client.spec("t")])
+        def good(tx):
+            return insert(tx, [client.spec("t")])
 
-        def bad(ledger):
-            good(ledger)
+        def bad(tx):
+            good(tx)
             raise BadInput("no")
 
         for group in ([bad, good], [good, bad], [good, bad, good]):
@@ -171,11 +173,11 @@ async def test_one_bad_request_in_a_group_sinks_itself_alone(tmp_path):
     async with SqliteStore(tmp_path / "jobs.db", threaded=False) as store:
         client, engine = Client(store), store._opened._engine
 
-        def good(ledger):
-            return sqlite.store.Inserting(ledger).insert([client.spec("t")])
+        def good(tx):
+            return insert(tx, [client.spec("t")])
 
-        def bad(ledger):
-            ledger.lane("q", "t", 1)
+        def bad(tx):
+            tx.lane(("q", "t", 1))
             raise BadInput("no")
 
         answers, _ = engine.run([Request(good), Request(bad), Request(good)])
@@ -189,7 +191,7 @@ async def test_limits_hold_within_one_group_commit(tmp_path):
         client, engine = Client(store), store._opened._engine
         await client.set_queue("default", max_running=1)
         await client.submit_many([client.spec("t") for _ in range(5)])
-        claim = Request(lambda ledger: sqlite.store._exchange(ledger, Exchange(claim=Claim(worker="w", limit=5))))
+        claim = Request(lambda tx: exchange(tx, Exchange(claim=Claim(worker="w", limit=5))))
         answers, _ = engine.run([claim, claim, claim])
         assert sum(len(answer.leases) for answer in answers) == 1
 
@@ -198,8 +200,8 @@ async def test_a_read_that_failed_leaves_no_old_snapshot(store):
     client = Client(store)
     await client.submit("t")
 
-    def fail(ledger):
-        rows = ledger.execute("SELECT seq FROM job")
+    def fail(tx):
+        rows = tx.execute("SELECT seq FROM job")
         next(rows)
         raise BadInput("kept", rows)
 

@@ -591,7 +591,7 @@ async def test_trouble_on_the_loop_is_told_and_leaves_nothing_half_done(tmp_path
         store.own_loop()
         client = Client(store, patience=timedelta(0))
         with monkeypatch.context() as patch:
-            patch.setattr(engine.Ledger, "flush", lambda *_: (_ for _ in ()).throw(apsw.FullError("full")))
+            patch.setattr(engine, "write_changes", lambda *_: (_ for _ in ()).throw(apsw.FullError("full")))
             with pytest.raises(StoreError):
                 await client.submit("t")
         await client.submit("t")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from daybreak.core.errors import BadInput
 from daybreak.core.events import Event
 from daybreak.core.model import Failure, Settlement, State
 from daybreak.core.units import clean
-from daybreak.store.protocol import Amend, Beat, Moved
+from daybreak.store.protocol import Amend, Beat, Exchange, Moved
 
 
 def cleaned_settlement(settlement: Settlement) -> Settlement:
@@ -19,6 +20,14 @@ def cleaned_settlement(settlement: Settlement) -> Settlement:
     if failure is None and settlement.note.isascii():
         return settlement
     return replace(settlement, note=clean(settlement.note), failure=failure and _cleaned_failure(failure))
+
+
+def cleaned_exchange(exchange: Exchange) -> Exchange:
+    """The exchange with settlements that every store can encode."""
+    settle = [cleaned_settlement(settlement) for settlement in exchange.settle]
+    if all(map(operator.is_, settle, exchange.settle)):
+        return exchange
+    return replace(exchange, settle=settle)
 
 
 def _cleaned_failure(failure: Failure) -> Failure:

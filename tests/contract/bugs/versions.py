@@ -8,8 +8,8 @@ import pytest
 
 from daybreak.core.errors import StoreTooNew
 from daybreak.stores.sqlite import schema
+from daybreak.stores.sqlite.cache import StoreCache
 from daybreak.stores.sqlite.engine import Engine, data_version
-from daybreak.stores.sqlite.ledger import StoreCache
 
 
 @contextlib.contextmanager
@@ -62,7 +62,7 @@ def running_program_is_refused_only_once():
         if version != self._version:
             if self._version is not None:
                 schema.refuse_if_migrated(db, self._place.path, self._place.known)
-            self._known, self._version = StoreCache(), version
+            self._cache, self._version = StoreCache(), version
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Engine, "_forget_if_changed", forget_if_changed)

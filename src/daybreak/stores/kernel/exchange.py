@@ -35,3 +35,10 @@ def exchange(tx: Transaction, request: Exchange) -> Exchanged:
 def puts_of(request: Exchange) -> list[Put]:
     """All records that an exchange writes."""
     return [*request.put, *(put for settlement in request.settle for put in settlement.puts)]
+
+
+def finish(tx: Transaction) -> None:
+    """End the work of a transaction: offer what it freed, and write what is left to write."""
+    resource_queue.offer_freed(tx)
+    tx.write()
+    tx.gauges.save()

@@ -18,10 +18,14 @@ from msgspec import Struct
 from daybreak.core.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from daybreak.core.model import JobSpec
 from daybreak.core.units import micros
-from daybreak.stores.sqlite import forks, gauge_rows, resource_queue, schema
+from daybreak.stores.kernel.exchange import finish
+from daybreak.stores.kernel.insert import insert
+from daybreak.stores.sqlite import forks, schema
+from daybreak.stores.sqlite.cache import StoreCache
+from daybreak.stores.sqlite.changes import Changes
+from daybreak.stores.sqlite.commit import write_changes
 from daybreak.stores.sqlite.faults import Translated, translate
-from daybreak.stores.sqlite.insert import Inserting
-from daybreak.stores.sqlite.ledger import Changes, Ledger, StoreCache
+from daybreak.stores.sqlite.transaction import SqliteTransaction
 from daybreak.stores.sqlite.wal import WriteAheadLog
 from daybreak.stores.sqlite.write_lock import WriteLock
 from daybreak.system.ports import World
@@ -31,7 +35,7 @@ class Request(Struct, frozen=True):
     """Work for one transaction: `run` does it and returns the answer. A plain insert also names its `specs`, so that it
     can be merged with other inserts."""
 
-    run: Callable[[Ledger], Any]
+    run: Callable[[SqliteTransaction], Any]
     now: datetime | None = None
     weight: int = 1
     specs: Sequence[JobSpec] = ()
@@ -39,7 +43,7 @@ class Request(Struct, frozen=True):
     @classmethod
     def insert(cls, specs: Sequence[JobSpec], now: datetime | None = None) -> Self:
         mergeable: Sequence[JobSpec] = () if now else specs
-        return cls(lambda ledger: Inserting(ledger).insert(specs), now, len(specs), mergeable)
+        return cls(lambda tx: insert(tx, specs), now, len(specs), mergeable)
 
 
 SYNCHRONOUS: Final = "full"  # every commit is on disk before it is acknowledged
@@ -70,7 +74,7 @@ class Engine:
         self._world = world
         self._anchor = 0
         self._identity = (0, 0)
-        self._known = StoreCache()
+        self._cache = StoreCache()
         self._version: int | None = None
         self._log = WriteAheadLog(place.path, write_lock, may_preallocate=place.vfs is None)
         self._db: apsw.Connection | None = None
@@ -101,7 +105,7 @@ class Engine:
             raise
         self._db = db
         self._identity = place.identity()
-        self._known, self._version = StoreCache(), None
+        self._cache, self._version = StoreCache(), None
         return db
 
     def _check_still_there(self) -> None:
@@ -184,44 +188,43 @@ class Engine:
         try:
             db.execute("BEGIN IMMEDIATE")
             self._forget_if_changed(db)
-            answers, parts, last = self._answer(db, requests)
-            topics = last.flush(parts) if last else set()
+            answers, parts = self._answer(db, requests)
+            topics = write_changes(self._begin(db, requests[-1].now, parts), parts) if parts else set()
         except BaseException:
             self._roll_back(db)
             raise
         self._commit(db)
         return answers, topics
 
-    def _answer(
-        self, db: apsw.Connection, requests: Sequence[Request]
-    ) -> tuple[list[Any], list[Changes], Ledger | None]:
+    def _begin(self, db: apsw.Connection, now: datetime | None, before: list[Changes]) -> SqliteTransaction:
+        return SqliteTransaction(db, self._cache, *self.times(now), before)
+
+    def _answer(self, db: apsw.Connection, requests: Sequence[Request]) -> tuple[list[Any], list[Changes]]:
         answers: list[Any] = []
         parts: list[Changes] = []
-        ledger: Ledger | None = None
         groups = _grouped(requests)
         while groups:
             group = groups.pop(0)
-            ledger = Ledger(db, self._known, *self.times(group[0].now), parts)
+            tx = self._begin(db, group[0].now, parts)
             if len(requests) > 1:
                 db.execute("SAVEPOINT request")
             try:
-                answers += _run_group(group, ledger)
-                resource_queue.offer_freed(ledger)
-                gauge_rows.write(ledger)
-                parts.append(ledger.changes)
+                answers += _run_group(group, tx)
+                finish(tx)
+                parts.append(tx.changes())
             except Exception as error:
                 if isinstance(error, _FATAL) or len(requests) == 1 or not db.in_transaction:
                     raise
                 # A bad request fails alone: undo only its own changes.
                 db.execute("ROLLBACK TO request")
-                self._known = StoreCache()
+                self._cache = StoreCache()
                 if len(group) == 1:
                     answers.append(self.translate(error))
                 else:
                     groups[:0] = [[request] for request in group]
             if len(requests) > 1:
                 db.execute("RELEASE request")
-        return answers, parts, ledger
+        return answers, parts
 
     def _commit(self, db: apsw.Connection) -> None:
         try:
@@ -239,7 +242,7 @@ class Engine:
             raise
 
     def _roll_back(self, db: apsw.Connection) -> None:
-        self._known, self._version = StoreCache(), None
+        self._cache, self._version = StoreCache(), None
         try:
             if db.in_transaction:
                 db.execute("ROLLBACK")
@@ -247,7 +250,7 @@ class Engine:
             self._abandon(db)
 
     def _abandon(self, db: apsw.Connection) -> None:
-        self._db, self._known, self._version = None, StoreCache(), None
+        self._db, self._cache, self._version = None, StoreCache(), None
         with contextlib.suppress(apsw.Error):
             db.close(True)
 
@@ -263,7 +266,7 @@ class Engine:
         version = data_version(db)
         if version != self._version:
             schema.refuse_if_migrated(db, self._place.path, self._place.known)
-            self._known, self._version = self._known.refreshed(db), version
+            self._cache, self._version = self._cache.refreshed(db), version
 
     # -- the write-ahead log -------------------------------------------------------------------------------------------
 
@@ -293,10 +296,10 @@ def _grouped(requests: Sequence[Request]) -> list[list[Request]]:
     return groups
 
 
-def _run_group(group: list[Request], ledger: Ledger) -> list[Any]:
+def _run_group(group: list[Request], tx: SqliteTransaction) -> list[Any]:
     if len(group) == 1:
-        return [group[0].run(ledger)]
-    inserted = iter(Inserting(ledger).insert([spec for request in group for spec in request.specs]))
+        return [group[0].run(tx)]
+    inserted = iter(insert(tx, [spec for request in group for spec in request.specs]))
     return [list(itertools.islice(inserted, len(request.specs))) for request in group]
 
 

@@ -6,30 +6,36 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from heapq import merge
+from itertools import islice
 from typing import Any
 
 from daybreak.core.errors import BadInput, CursorExpired
 from daybreak.core.events import Event, decode_lines
-from daybreak.core.model import FINAL, UNFINISHED, Job, State
+from daybreak.core.model import FINAL, UNFINISHED, Job, Record, State
 from daybreak.core.units import clean, micros, moment
 from daybreak.store.protocol import (
     LATEST,
     POSITION_EXACT_TO,
+    SCANNED_PER_CHUNK,
     SCANNED_PER_PAGE,
+    Amend,
     Feed,
     Filter,
     KnownKey,
+    Moved,
     Page,
     Position,
     Query,
     Tally,
     Total,
     Usage,
+    clock_jump,
 )
-from daybreak.stores.sqlite import job_moves
-from daybreak.stores.sqlite.ledger import Ledger
-from daybreak.stores.sqlite.rows import STEADY, WALL, Row, unpack_totals
+from daybreak.stores.kernel import adopt
+from daybreak.stores.kernel.row import STEADY, WALL, Row
+from daybreak.stores.sqlite.rows import unpack_totals
 from daybreak.stores.sqlite.statements import sql
+from daybreak.stores.sqlite.transaction import SqliteTransaction
 
 Key = tuple[int, ...]  # the sort key of a job in a listing; its last number is the seq
 NEWEST = (1 << 62,)
@@ -37,18 +43,19 @@ HELD = frozenset({State.SUSPENDED, State.BLOCKED})
 UNHAPPY = frozenset({State.FAILED, State.CANCELLED})
 
 
-def get(ledger: Ledger, jobs: list[str]) -> list[Job | None]:
-    rows = [job_moves.load_id(ledger, clean(job)) for job in jobs]
+def get(tx: SqliteTransaction, jobs: Sequence[str]) -> list[Job | None]:
+    """The jobs with these ids."""
+    rows = [tx.load_id(clean(job)) for job in jobs]
     return [row.as_job() if row else None for row in rows]
 
 
-def find(ledger: Ledger, query: Query) -> Page:
+def find(tx: SqliteTransaction, query: Query) -> Page:
+    """One page of a listing."""
     jobs: list[Job] = []
     last: Key = ()
-    keys = _walk(ledger, query.filter, query.cursor)
-    for scanned, key in enumerate(keys, 1):
-        row = job_moves.load(ledger, key[-1])
-        if row is not None and matches(row, query.filter):
+    keys = _walk(tx, query.filter, query.cursor)
+    for scanned, (key, row) in enumerate(_with_rows(tx, keys), 1):
+        if row is not None and row.matches(query.filter):
             if len(jobs) == query.limit:
                 break
             jobs.append(row.as_job())
@@ -61,99 +68,125 @@ def find(ledger: Ledger, query: Query) -> Page:
     return Page(jobs, ":".join(map(str, last)))
 
 
-def _walk(ledger: Ledger, where: Filter, cursor: str | None) -> Iterator[Key]:
+def find_chunk(tx: SqliteTransaction, request: Amend) -> tuple[list[int], str | None]:
+    """The jobs of the next chunk of a change to many. The reader does this, so that no writer waits for a long
+    search."""
+    assert request.filter is not None
+    # Newest first: jobs that arrive meanwhile are not included, else a bulk change under load might never end.
+    before = parse_cursor(request.cursor, 1) if request.cursor else NEWEST
+    chunk: list[int] = []
+    keys = _newest_first(tx, request.filter, before)
+    for scanned, ((seq,), row) in enumerate(_with_rows(tx, keys), 1):
+        if row is not None and row.matches(request.filter):
+            chunk.append(seq)
+        if len(chunk) == request.limit or scanned == SCANNED_PER_CHUNK:
+            return chunk, str(seq)
+    return chunk, None
+
+
+def pack(tx: SqliteTransaction, jobs: Sequence[str]) -> list[Moved | None]:
+    """Jobs for another store."""
+    return [_pack(tx, clean(job)) for job in jobs]
+
+
+def _pack(tx: SqliteTransaction, job: str) -> Moved | None:
+    if (row := tx.load_id(job)) is None:
+        return None
+    holder = None if row.unique is None else tx.read_holders([row.unique]).get(row.unique)
+    return adopt.pack(row, dict(tx.execute(sql.keys_of_job, (job,))), holder, clock_jump(tx.wall, tx.steady))
+
+
+def _with_rows(tx: SqliteTransaction, keys: Iterator[Key]) -> Iterator[tuple[Key, Row | None]]:
+    """Each candidate with its job, read in batches of 4, 8, 16, ... up to 64."""
+    size = 4
+    while batch := list(islice(keys, size)):
+        rows = {row.seq: row for row in tx.peek_rows([key[-1] for key in batch])}
+        for key in batch:
+            yield key, rows.get(key[-1])
+        size = min(2 * size, 64)
+
+
+def _walk(tx: SqliteTransaction, where: Filter, cursor: str | None) -> Iterator[Key]:
     """The candidates for a filter after the cursor, in the order of the listing."""
     if where.states == {State.QUEUED}:
-        after = parse_cursor(cursor, 3) if cursor else _start(ledger, where)
-        lanes = _lanes(ledger, where)
-        return merge(*(_rows(ledger, sql.scan_ready, (lane, *after, -1)) for lane in lanes))
+        after = parse_cursor(cursor, 3) if cursor else _start(tx, where)
+        lanes = _lanes(tx, where)
+        return merge(*(_rows(tx, sql.scan_ready, (lane, *after, -1)) for lane in lanes))
     if where.states == {State.SCHEDULED}:
         after = parse_cursor(cursor, 2) if cursor else (-(1 << 62), -1)
-        return merge(*(_rows(ledger, sql.scan_delayed, (clock, *after, -1)) for clock in (STEADY, WALL)))
+        return merge(*(_rows(tx, sql.scan_delayed, (clock, *after, -1)) for clock in (STEADY, WALL)))
     before = parse_cursor(cursor, 1) if cursor else NEWEST
-    return newest_first(ledger, where, before)
+    return _newest_first(tx, where, before)
 
 
-def _start(ledger: Ledger, where: Filter) -> Key:
+def _start(tx: SqliteTransaction, where: Filter) -> Key:
     """Where a listing of queued jobs begins. In a queue with the discipline `fifo`, the band is the priority, so the
     more urgent jobs, of which there may be very many, need not be read."""
-    if where.priority is None or where.queue is None or ledger.settings(where.queue).discipline != "fifo":
+    if where.priority is None or where.queue is None or tx.settings(where.queue).discipline != "fifo":
         return (-1, -(1 << 62), -1)
     return (where.priority - 1, 1 << 62, 1 << 62)
 
 
-def newest_first(ledger: Ledger, where: Filter, before: Key) -> Iterator[Key]:
+def _newest_first(tx: SqliteTransaction, where: Filter, before: Key) -> Iterator[Key]:
     states = where.states
     if where.key is not None:
-        return _rows(ledger, sql.scan_key, (where.key, *before, -1))
+        return _rows(tx, sql.scan_key, (where.key, *before, -1))
     if states == {State.RUNNING}:  # there are never many
-        return _rows(ledger, sql.scan_lease, (*before, -1))
+        return _rows(tx, sql.scan_lease, (*before, -1))
     if where.run is not None and states and states <= FINAL:
-        return _rows(ledger, sql.scan_run_final, (where.run, " ".join(sorted(states)), *before, -1))
+        return _rows(tx, sql.scan_run_final, (where.run, " ".join(sorted(states)), *before, -1))
     if where.run is not None:
-        return _rows(ledger, sql.scan_run, (where.run, *before, -1))
+        return _rows(tx, sql.scan_run, (where.run, *before, -1))
     if where.owner is not None:
-        return _rows(ledger, sql.scan_owner, (where.owner, *before, -1))
+        return _rows(tx, sql.scan_owner, (where.owner, *before, -1))
     if where.reason is not None:
-        return _rows(ledger, sql.scan_reason, (where.reason, *before, -1))
+        return _rows(tx, sql.scan_reason, (where.reason, *before, -1))
     if states and states <= HELD:
-        return _rows(ledger, sql.scan_held, (*before, -1))
+        return _rows(tx, sql.scan_held, (*before, -1))
     if states and states <= UNHAPPY:
-        parts = (_rows(ledger, sql.scan_unhappy, (state.value, *before, -1)) for state in states)
+        parts = (_rows(tx, sql.scan_unhappy, (state.value, *before, -1)) for state in states)
         return merge(*parts, reverse=True)
     unfinished = bool(states) and states <= UNFINISHED
     if where.queue is not None or where.task is not None:
         scan = sql.scan_lane_unfinished if unfinished else sql.scan_lane
-        return merge(*(_rows(ledger, scan, (lane, *before, -1)) for lane in _lanes(ledger, where)), reverse=True)
+        return merge(*(_rows(tx, scan, (lane, *before, -1)) for lane in _lanes(tx, where)), reverse=True)
     if unfinished:
-        return _rows(ledger, sql.scan_unfinished, (*before, -1))
+        return _rows(tx, sql.scan_unfinished, (*before, -1))
     if states and states <= FINAL:
-        return _rows(ledger, sql.scan_done, (*before, -1))
-    return _rows(ledger, sql.scan_jobs, (*before, -1))
+        return _rows(tx, sql.scan_done, (*before, -1))
+    return _rows(tx, sql.scan_jobs, (*before, -1))
 
 
-def _rows(ledger: Ledger, statement: str, bindings: tuple[Any, ...]) -> Iterator[Key]:
-    return iter(ledger.execute(statement, bindings))
+def _rows(tx: SqliteTransaction, statement: str, bindings: tuple[Any, ...]) -> Iterator[Key]:
+    return iter(tx.execute(statement, bindings))
 
 
-def _lanes(ledger: Ledger, where: Filter) -> list[int]:
-    ledger.lanes_of("", None)  # loads the lanes
+def _lanes(tx: SqliteTransaction, where: Filter) -> list[int]:
+    tx.load_lanes()
     return [
         lane
-        for lane, (queue, task, _) in ledger.known.names.items()
+        for lane, (queue, task, _) in tx.cache.names.items()
         if where.queue in (None, queue) and where.task in (None, task)
     ]
 
 
-def matches(row: Row, where: Filter) -> bool:
-    return (
-        (not where.states or row.state in where.states)
-        and where.reason in (None, row.reason)
-        and where.queue in (None, row.name[0])
-        and where.task in (None, row.name[1])
-        and where.run in (None, row.run)
-        and where.owner in (None, row.owner)
-        and where.key in (None, row.key)
-        and where.priority in (None, row.priority)
-        and (where.tag is None or where.tag in row.spec.tags)
-    )
-
-
-def count(ledger: Ledger, where: Filter) -> list[Tally]:
-    ledger.lanes_of("", None)
-    names = ledger.known.names
+def count(tx: SqliteTransaction, where: Filter) -> list[Tally]:
+    tx.load_lanes()
+    names = tx.cache.names
     tallied = where.reason is where.run is where.owner is where.key is where.tag is None
     if tallied:
         cells: dict[tuple[int, int, str], int] = {
-            (lane, priority, state): n for lane, priority, state, n in ledger.execute(sql.all_tallies)
+            (lane, priority, state): n for lane, priority, state, n in tx.execute(sql.all_tallies)
         }
     elif where.key is where.tag is None and (where.run is None) != (where.owner is None):
         statement, value = (sql.count_run, where.run) if where.owner is None else (sql.count_owner, where.owner)
-        found = ledger.execute(statement, (clean(value or ""), where.reason))
+        found = tx.execute(statement, (clean(value or ""), where.reason))
         cells = {(lane, priority, state): n for lane, priority, state, n in found}
     else:
-        rows = (job_moves.load(ledger, key[-1]) for key in newest_first(ledger, where, NEWEST))
-        cells = Counter((row.lane, row.priority, row.state.value) for row in rows if row and matches(row, where))
+        rows = (row for _, row in _with_rows(tx, _newest_first(tx, where, NEWEST)))
+        cells = Counter(
+            (tx.lane(row.name), row.priority, row.state.value) for row in rows if row and row.matches(where)
+        )
     return sorted(
         Tally(*names[lane], priority, State(state), n)
         for (lane, priority, state), n in cells.items()
@@ -164,65 +197,71 @@ def count(ledger: Ledger, where: Filter) -> list[Tally]:
     )
 
 
-def totals(ledger: Ledger, of_queue: str | None) -> list[Total]:
+def totals(tx: SqliteTransaction, of_queue: str | None) -> list[Total]:
     return sorted(
         Total(queue, task, version, priority, what, n, took)
-        for queue, task, version, priority, packed in ledger.execute(sql.all_totals, (of_queue,))
+        for queue, task, version, priority, packed in tx.execute(sql.all_totals, (of_queue,))
         for what, (n, took) in unpack_totals(packed).items()
     )
 
 
-def position(ledger: Ledger, job: str) -> Position | None:
-    row = job_moves.load_id(ledger, clean(job))
+def position(tx: SqliteTransaction, job: str) -> Position | None:
+    row = tx.load_id(clean(job))
     if row is None or row.state not in (State.QUEUED, State.BLOCKED):
         return None
     ahead = 0
-    for lane in ledger.lanes_of(row.queue, None):
+    for lane in tx.lanes_of(row.queue, None):
         place = (lane, row.band, row.ord, row.seq, POSITION_EXACT_TO + 1 - ahead)
         if row.state is State.QUEUED:
-            ahead += ledger.value(sql.ahead_in_lane, place)
+            ahead += tx.value(sql.ahead_in_lane, place)
         else:
-            ahead += ledger.value(sql.ahead_among_waiting, (row.cause, *place))
+            ahead += tx.value(sql.ahead_among_waiting, (row.cause, *place))
     return Position(min(ahead, POSITION_EXACT_TO), ahead <= POSITION_EXACT_TO)
 
 
-def usage(ledger: Ledger, name: str | None) -> list[Usage]:
+def usage(tx: SqliteTransaction, name: str | None) -> list[Usage]:
     return [
         Usage(name=called, used=used, waiting=waiting, shut_until=moment(shut_until) if shut_until else None)
-        for called, used, waiting, shut_until in ledger.rows(sql.all_usage, (name,))
+        for called, used, waiting, shut_until in tx.all(sql.all_usage, (name,))
     ]
 
 
-def known_keys(ledger: Ledger, keys: Sequence[str], now: datetime | None) -> list[KnownKey | None]:
-    at = ledger.steady if now is None else micros(now)
-    answers: list[KnownKey | None] = []
-    for key in keys:
-        found = ledger.execute(sql.key_of, (clean(key),)).fetchone()
-        if found is None or (found[2] is None and (found[3] is None or found[3] <= at)):
-            answers.append(None)
-        else:
-            digest, job, seq, _ = found
-            answers.append(KnownKey(job, digest, seq is None))
-    return answers
+def known_keys(tx: SqliteTransaction, keys: Sequence[str], now: datetime | None) -> list[KnownKey | None]:
+    at = tx.steady if now is None else micros(now)
+    cleaned = [clean(key) for key in keys]
+    entries = tx.read_keys(cleaned)
+    known = (entries.get(key) for key in cleaned)
+    return [
+        None if entry is None or entry.is_free(at) else KnownKey(entry.job, entry.digest, entry.seq is None)
+        for entry in known
+    ]
 
 
-def history(ledger: Ledger, job: str) -> list[Event]:
-    row = job_moves.load_id(ledger, clean(job))
+def records(tx: SqliteTransaction, kind: str, name: str | None) -> list[Record]:
+    """Records of a kind."""
+    return [
+        Record(kind=kind, name=called, value=value, revision=revision)
+        for called, revision, value in tx.execute(sql.all_records, (kind, name))
+    ]
+
+
+def history(tx: SqliteTransaction, job: str) -> list[Event]:
+    row = tx.load_id(clean(job))
     return row.events() if row else []
 
 
-def events(ledger: Ledger, after: str | None, limit: int) -> Feed:
+def events(tx: SqliteTransaction, after: str | None, limit: int) -> Feed:
     """A page of the feed. A cursor is the next row and how many of its events were read."""
-    last = ledger.value(sql.last_pos)
+    last = tx.value(sql.last_pos)
     if after == LATEST:
         return Feed([], f"{last + 1}:0")
-    first = ledger.value(sql.first_pos) or last + 1
+    first = tx.value(sql.first_pos) or last + 1
     pos, seen = (first, 0) if after is None else parse_cursor(after, 2)
     if not first <= pos <= last + 1:
         raise CursorExpired(str(after))
     found: list[Event] = []
     cursors: list[str] = []
-    for row_pos, lines in ledger.execute(sql.feed_from, (pos,)):
+    for row_pos, lines in tx.execute(sql.feed_from, (pos,)):
         row = decode_lines(lines)
         start = seen if row_pos == pos else 0
         taken = row[start : start + limit - len(found)]

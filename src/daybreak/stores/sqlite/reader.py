@@ -8,8 +8,9 @@ from typing import Any
 import apsw
 
 from daybreak.stores.sqlite import forks, schema
+from daybreak.stores.sqlite.cache import StoreCache
 from daybreak.stores.sqlite.engine import Engine, Place, Request, data_version
-from daybreak.stores.sqlite.ledger import Ledger, StoreCache
+from daybreak.stores.sqlite.transaction import SqliteTransaction
 
 
 class Reader:
@@ -20,7 +21,7 @@ class Reader:
         self._place = place
         self._engine = engine
         self._db: apsw.Connection | None = None
-        self._known = StoreCache()
+        self._cache = StoreCache()
         self._version: int | None = None
         self._changes_seen: int | None = None
         self._identity = (0, 0)
@@ -34,7 +35,7 @@ class Reader:
             db.execute("BEGIN")
             try:
                 self._forget_if_changed(db)
-                answer = request.run(Ledger(db, self._known, *self._engine.times(request.now)))
+                answer = request.run(SqliteTransaction(db, self._cache, *self._engine.times(request.now)))
                 db.execute("ROLLBACK")
             except BaseException:
                 # The error may keep a cursor alive, which would keep the snapshot open and the log from starting over.
@@ -56,7 +57,7 @@ class Reader:
         version = data_version(db)
         if version != self._version:
             schema.refuse_if_migrated(db, self._place.path, self._place.known)
-            self._known, self._version = StoreCache(), version
+            self._cache, self._version = StoreCache(), version
 
     def has_changed(self) -> bool:
         """Whether another connection has committed since the last call."""

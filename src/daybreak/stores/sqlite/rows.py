@@ -1,30 +1,20 @@
-"""Conversion between rows and the model: some fields are columns, the others are packed into a few columns."""
+"""Conversion between the rows of the kernel and those of the file: some fields are columns, others are packed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
 
-from daybreak.core.events import (
-    FOLD_FROM,
-    KEPT_UNFOLDED,
-    Event,
-    decode_lines,
-    encode,
-    last_holder_in,
-    last_time_in,
-    shorten_history,
-    submitted,
-)
-from daybreak.core.model import DEFAULT_OPTIONS, FINAL, Failure, Job, JobSpec, Lease, Options, Reason, State
-from daybreak.core.units import micros, moment, span
-from daybreak.core.wait_limit import SHORTENED_NOTE
+from daybreak.core.model import DEFAULT_OPTIONS, Failure, JobSpec, Need, Options, State
+from daybreak.stores.kernel.row import LaneName, Place, Row
 
-STEADY, WALL = 0, 1
+Values = tuple[Any, ...]
+Execute = Callable[[str, Values], Any]
 
 
 class SpecExtras(Struct, omit_defaults=True):
@@ -66,17 +56,24 @@ _OF_SPEC: Final = tuple(name for name in SpecExtras.__struct_fields__ if name !=
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack_extra = msgspec.msgpack.Decoder(SpecExtras).decode
-_unpack_carry = msgspec.msgpack.Decoder(JobState).decode
+_unpack_state = msgspec.msgpack.Decoder(JobState).decode
 _unpack_options = msgspec.msgpack.Decoder(Options).decode
 _EMPTY = _pack({})
+_SHORTENED = b"shortened"
 
-Totals = dict[str, tuple[int, int]]  # what happened -> how often, and the total time in microseconds
+Counters = dict[str, tuple[int, int]]  # what happened -> how often, and the total time in microseconds
 pack_totals = _pack
-unpack_totals = msgspec.msgpack.Decoder(Totals).decode
+unpack_totals = msgspec.msgpack.Decoder(Counters).decode
 
 # Jobs of one task share their options, so these caches stay small even for millions of rows.
 _options_known: dict[bytes, Options] = {}
 _options_packed: dict[int, tuple[Options, bytes | None]] = {}
+
+_STATES: Final = {state.value: state for state in State}
+_QUEUED, _RUNNING = State.QUEUED, State.RUNNING
+
+
+# -- packing -----------------------------------------------------------------------------------------------------------
 
 
 def pack_options(options: Options) -> bytes | None:
@@ -118,206 +115,193 @@ def pack_extra(spec: JobSpec, *, shortened: bool = False) -> bytes | None:
     return _or_null(_pack(SpecExtras(**{name: getattr(spec, name) for name in _OF_SPEC}, shortened=shortened)))
 
 
-def pack_carry(carry: JobState | None) -> bytes | None:
-    return None if carry is None else _or_null(_pack(carry))
+def pack_needs(needs: tuple[Need, ...]) -> bytes | None:
+    return _pack(needs) if needs else None
 
 
-def unpack_carry(packed: bytes | None) -> JobState:
-    return JobState() if packed is None else _unpack_carry(packed)
+def pack_state(row: Row) -> bytes | None:
+    """What the job carries over. When it started is a column of a lease and of a final job."""
+    has_column = row.until is not None or row.finished is not None
+    started = None if has_column else row.started
+    if not (row.lost or row.timeouts or row.note or row.message) and (
+        row.checkpoint is None
+        and row.failure is None
+        and row.progress is None
+        and row.blocked_since is None
+        and started is None
+    ):
+        return None
+    return _or_null(
+        _pack(
+            JobState(
+                row.lost, row.timeouts, row.checkpoint, row.failure, row.note, started, row.progress, row.message,
+                row.blocked_since,
+            )
+        )
+    )  # fmt: skip
+
+
+def with_report(packed: bytes | None, checkpoint: bytes | None, progress: float | None, message: str) -> bytes | None:
+    """What a job carries over, with what a heartbeat reports; None leaves a value as it is."""
+    state = JobState() if packed is None else _unpack_state(packed)
+    if checkpoint is not None:
+        state.checkpoint = checkpoint
+    if progress is not None:
+        state.progress, state.message = progress, message
+    return _or_null(_pack(state))
 
 
 def _or_null(packed: bytes) -> bytes | None:
     return None if packed == _EMPTY else packed
 
 
-LaneName = tuple[str, str, int]
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def job_values(row: Row, lane: int) -> Values:
+    """The immutable part of a new job, as `insert_job` takes it."""
+    spec = row.spec
+    return (
+        row.seq, row.id, lane, row.band, row.ord, row.priority, spec.priority, row.created, row.arrived, row.expires,
+        spec.by, spec.run, spec.owner, spec.key, spec.unique, pack_options(spec.options),
+        pack_extra(spec, shortened=row.shortened), spec.args,
+    )  # fmt: skip
+
+
+def ready_values(row: Row, lane: int) -> Values:
+    return (lane, row.band, row.ord, row.seq, row.attempt, row.fence, row.n, pack_state(row), row.history)
+
+
+def delayed_values(row: Row, _: int) -> Values:
+    return (row.seq, row.clock, row.due, row.attempt, row.fence, row.n, pack_state(row), row.history)
+
+
+def held_values(row: Row, lane: int) -> Values:
+    return (
+        row.seq, row.state.value, row.cause, lane, row.band, row.ord, row.clock, row.due, row.attempt, row.fence, row.n,
+        pack_state(row), row.history,
+    )  # fmt: skip
+
+
+def lease_values(row: Row, lane: int) -> Values:
+    return (
+        row.seq, lane, row.priority, row.unique, row.attempt, row.fence, row.n, row.worker, row.until, row.term,
+        row.started, row.call, row.reaped, row.suspending, row.cancelling, pack_state(row), row.history, row.alone,
+        pack_needs(row.needs), row.ahead,
+    )  # fmt: skip
+
+
+def done_values(row: Row, _: int) -> Values:
+    return (
+        row.seq, row.state.value, row.reason, row.attempt, row.fence, row.n, row.started, row.finished, row.purge_at,
+        row.result, pack_state(row), row.history,
+    )  # fmt: skip
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
 
 
 def spec_of(
-    lane: LaneName,
+    name: LaneName,
     id: str,  # noqa: A002
-    asked: int,
-    by: str,
-    run: str | None,
-    owner: str | None,
-    key: str | None,
-    uniq: str | None,
-    options: bytes | None,
-    extra: bytes | None,
-    args: bytes,
+    unique: str | None,
+    options: Options,
+    columns: Values,
 ) -> JobSpec:
-    queue, task, version = lane
+    """The spec of a job. `columns` are asked, by, run, owner, key, extra and args."""
+    queue, task, version = name
+    asked, by, run, owner, key, extra, args = columns
     if extra is None:
         return JobSpec(
             id=id, task=task, args=args, queue=queue, version=version, priority=asked, by=by, run=run, owner=owner,
-            key=key, unique=uniq, options=DEFAULT_OPTIONS if options is None else unpack_options(options),
+            key=key, unique=unique, options=options,
         )  # fmt: skip
     more = _unpack_extra(extra)
     return JobSpec(
         id=id, task=task, args=args, queue=queue, version=version, priority=asked, by=by, run=run, owner=owner, key=key,
-        unique=uniq, options=unpack_options(options),
+        unique=unique, options=options,
         **{name: getattr(more, name) for name in _OF_SPEC},
     )  # fmt: skip
 
 
-@dataclass(slots=True, eq=False)
-class Row:
-    """One job in any state: its immutable part, and the columns of the table that holds it."""
-
-    seq: int
-    id: str
-    lane: int
-    name: LaneName
-    band: int
-    ord: int
-    priority: int
-    asked: int
-    created: int
-    arrived: int
-    expires: int | None
-    by: str
-    run: str | None
-    owner: str | None
-    key: str | None
-    uniq: str | None
-    options: bytes | None
-    extra: bytes | None
-    args: bytes
-    state: State = State.QUEUED
-    attempt: int = 0
-    fence: int = 0
-    n: int = 1
-    carry: JobState = field(default_factory=JobState)
-    history: bytes | None = None
-    clock: int | None = None
-    due: int | None = None
-    cause: str | None = None
-    worker: str | None = None
-    until: int | None = None
-    term: int = 0
-    call: str | None = None
-    reaped: bool = False
-    alone: bool = False
-    ahead: bool = False
-    suspending: bool = False
-    cancelling: str | None = None
-    reason: str | None = None
-    finished: int | None = None
-    purge_at: int | None = None
-    result: bytes | None = None
-
-    @property
-    def queue(self) -> str:
-        return self.name[0]
-
-    @property
-    def spec(self) -> JobSpec:
-        return spec_of(
-            self.name, self.id, self.asked, self.by, self.run, self.owner, self.key, self.uniq, self.options,
-            self.extra, self.args,
-        )  # fmt: skip
-
-    def as_job(self) -> Job:
-        carry = self.carry
-        return Job(
-            spec=self.spec,
-            seq=self.seq,
-            state=self.state,
-            reason=None if self.reason is None else Reason(self.reason),
-            blocked_on=self.cause,
-            priority=self.priority,
-            attempt=self.attempt,
-            fence=self.fence,
-            revision=self.n,
-            lost=carry.lost,
-            timeouts=carry.timeouts,
-            created_at=moment(self.created),
-            updated_at=last_time_in(self.history) or moment(self.created),
-            run_at=moment(self.due) if self.due is not None and self.state is State.SCHEDULED else None,
-            expires_at=_moment(self.expires),
-            started_at=_moment(carry.started),
-            finished_at=_moment(self.finished),
-            worker=last_holder_in(self.history or b"") if self.state in FINAL else self.worker,
-            leased_until=_moment(self.until),
-            progress=carry.progress,
-            message=carry.message,
-            note=carry.note,
-            cancelling=self.cancelling is not None,
-            suspending=self.suspending,
-            checkpoint=carry.checkpoint,
-            result=self.result,
-            failure=carry.failure,
-        )
-
-    def as_lease(self) -> Lease:
-        assert self.worker is not None
-        assert self.until is not None
-        assert self.carry.started is not None
-        return Lease(
-            seq=self.seq,
-            spec=self.spec,
-            fence=self.fence,
-            attempt=self.attempt,
-            priority=self.priority,
-            worker=self.worker,
-            until=moment(self.until),
-            lease_for=timedelta(microseconds=self.term),
-            started_at=moment(self.carry.started),
-            created_at=moment(self.created),
-            lost=self.carry.lost,
-            timeouts=self.carry.timeouts,
-            checkpoint=self.carry.checkpoint,
-            call=self.call,
-            reaped=self.reaped,
-            alone=self.alone,
-            begun=not self.ahead,
-        )
-
-    def first_event(self) -> Event:
-        """The event `submitted`. It is not stored in the history, because the immutable row contains all of it."""
-        spec = self.spec
-        due = first_due(spec, self.created, self.arrived)
-        waits = State.QUEUED if spec.holder is None else State.BLOCKED
-        state = waits if due is None else State.SCHEDULED
-        note = SHORTENED_NOTE if self.extra is not None and _unpack_extra(self.extra).shortened else ""
-        return submitted(spec, state, moment(self.created), None if due is None else moment(due[1]), note)
-
-    def events(self) -> list[Event]:
-        return whole(self.first_event(), self.history)
+def _read_spec(
+    execute: Execute,
+    statement: str,
+    seq: int,
+    name: LaneName,
+    id: str,  # noqa: A002
+    unique: str | None,
+    options: Options,
+) -> JobSpec:
+    return spec_of(name, id, unique, options, execute(statement, (seq,)).fetchone())
 
 
-def first_due(spec: JobSpec, wall: int, steady: int) -> tuple[int, int] | None:
-    """The clock and the instant at which a new job falls due; None if it is due now."""
-    if spec.run_at is not None:
-        due = micros(spec.run_at)
-        return (WALL, due) if due > wall else None
-    if spec.delay is not None:
-        due = steady + span(spec.delay)
-        return (STEADY, due) if due > steady else None
-    return None
+def queued_row(found: Values, name: LaneName) -> Row:
+    """A queued job from a row of `claim_lane`, with its spec."""
+    (band, order, seq, attempt, fence, n, packed, history, id_, _, priority, created, arrived, expires, unique, options,
+     *columns) = found  # fmt: skip
+    chosen = unpack_options(options)
+    row = Row(
+        seq=seq, id=id_, name=name, options=chosen, unique=unique, priority=priority, created=created, arrived=arrived,
+        read_spec=partial(spec_of, name, id_, unique, chosen, tuple(columns)), band=band, ord=order, expires=expires,
+        shortened=_is_shortened(columns[5]), attempt=attempt, fence=fence, n=n, history=history,
+        stored=Place(_QUEUED, band, order, priority, expires, None, None, None),
+    )  # fmt: skip
+    if packed is not None:
+        _set_state(row, packed)
+    return row
 
 
-def _moment(value: int | None) -> datetime | None:
-    return None if value is None else moment(value)
+def leased_row(found: Values, name: LaneName, execute: Execute, statement: str) -> Row:
+    """A running job from a row of `load_leased`."""
+    (seq, id_, _, band, order, priority, created, arrived, expires, unique, options, extra, attempt, fence, n, packed,
+     history, worker, until, term, started, call, reaped, alone, ahead, suspending, cancelling) = found  # fmt: skip
+    chosen = unpack_options(options)
+    row = Row(
+        seq=seq, id=id_, name=name, options=chosen, unique=unique, priority=priority, created=created, arrived=arrived,
+        read_spec=partial(_read_spec, execute, statement, seq, name, id_, unique, chosen), band=band, ord=order,
+        expires=expires, shortened=_is_shortened(extra), state=_RUNNING, attempt=attempt, fence=fence, n=n,
+        history=history, worker=worker, until=until, term=term, call=call, reaped=bool(reaped), alone=bool(alone),
+        ahead=bool(ahead), suspending=bool(suspending), cancelling=cancelling,
+        stored=Place(_RUNNING, band, order, priority, expires, None, None, None),
+    )  # fmt: skip
+    if packed is not None:
+        _set_state(row, packed)
+    row.started = started
+    return row
 
 
-def joined(history: bytes | None, line: bytes) -> bytes:
-    return line if history is None else history + b"\n" + line
+def other_row(found: Values, name: LaneName, execute: Execute, statement: str) -> Row:
+    """A job that is not running, from a row of `load_others`."""
+    (seq, id_, _, band, order, priority, created, arrived, expires, unique, options, extra, attempt, fence, n, packed,
+     history, state, clock, due, cause, reason, started, finished, purge_at, result) = found  # fmt: skip
+    assert attempt is not None, f"job {id_} is in no state"
+    chosen, state = unpack_options(options), _STATES[state]
+    row = Row(
+        seq=seq, id=id_, name=name, options=chosen, unique=unique, priority=priority, created=created, arrived=arrived,
+        read_spec=partial(_read_spec, execute, statement, seq, name, id_, unique, chosen), band=band, ord=order,
+        expires=expires, shortened=_is_shortened(extra), state=state, attempt=attempt, fence=fence, n=n,
+        history=history, clock=clock, due=due, cause=cause, reason=reason, finished=finished, purge_at=purge_at,
+        result=result, stored=Place(state, band, order, priority, expires, clock, due, cause),
+    )  # fmt: skip
+    if packed is not None:
+        _set_state(row, packed)
+    if finished is not None:
+        row.started = started
+    return row
 
 
-def may_shorten(n: int) -> bool:
-    return n >= FOLD_FROM and n % KEPT_UNFOLDED == 0
+def _is_shortened(extra: bytes | None) -> bool:
+    return extra is not None and _SHORTENED in extra and _unpack_extra(extra).shortened
 
 
-def shorten(first: Event, history: bytes) -> bytes:
-    """A history with its older events folded; `first` is the event that is not stored with it."""
-    return b"\n".join(encode(event) for event in shorten_history(whole(first, history))[1:])
+def _set_state(row: Row, packed: bytes) -> None:
+    state = _unpack_state(packed)
+    row.lost, row.timeouts, row.checkpoint, row.failure = state.lost, state.timeouts, state.checkpoint, state.failure
+    row.note, row.started, row.progress, row.message = state.note, state.started, state.progress, state.message
+    row.blocked_since = state.blocked_since
 
 
-def whole(first: Event, history: bytes | None) -> list[Event]:
-    """All events. The history of an adopted job contains its first event, too."""
-    later = decode_lines(history) if history else []
-    return later if later and later[0].n == 1 else [first, *later]
-
-
-Values = tuple[Any, ...]
+def seqs_parameter(seqs: Iterable[int]) -> str:
+    """Sequence numbers as the JSON list that batch statements take."""
+    return msgspec.json.encode(list(seqs)).decode()

@@ -40,19 +40,19 @@ from daybreak.store.protocol import (
     Usage,
     Watch,
 )
-from daybreak.store.sanitize import cleaned_amend, cleaned_beat, cleaned_moved, cleaned_settlement
-from daybreak.stores.sqlite import amend, pass_time, read, records, resource_queue, schema, settle
-from daybreak.stores.sqlite.adopt import adopt, pack
-from daybreak.stores.sqlite.claim import Claiming
+from daybreak.store.sanitize import cleaned_amend, cleaned_beat, cleaned_exchange, cleaned_moved
+from daybreak.stores.kernel import amend, pass_time, records, settle
+from daybreak.stores.kernel.adopt import adopt
+from daybreak.stores.kernel.exchange import exchange as do_exchange
+from daybreak.stores.kernel.exchange import puts_of
+from daybreak.stores.kernel.purge import purge as purge_chunk
+from daybreak.stores.sqlite import read, schema
 from daybreak.stores.sqlite.connections import OpenStore, in_thread
 from daybreak.stores.sqlite.engine import Engine, Place, Request
 from daybreak.stores.sqlite.examine import examine
 from daybreak.stores.sqlite.faults import translate
-from daybreak.stores.sqlite.insert import Inserting
-from daybreak.stores.sqlite.ledger import Ledger
-from daybreak.stores.sqlite.purge import purge as purge_chunk
-from daybreak.stores.sqlite.settle import Settling
 from daybreak.stores.sqlite.side_files import wake_folder, write_lock_file
+from daybreak.stores.sqlite.transaction import SqliteTransaction
 from daybreak.stores.sqlite.wake import Wake
 from daybreak.stores.sqlite.write_lock import write_lock_for
 from daybreak.stores.wakeups import ANY, HubWatch, Wakeups
@@ -161,10 +161,10 @@ class SqliteStore:
             raise StoreUnavailable(f"{self.path} was opened before a fork: open a store of its own in the child")
         return opened
 
-    async def _write(self, run: Callable[[Ledger], Any], now: datetime | None, weight: int = 1) -> Any:
+    async def _write(self, run: Callable[[SqliteTransaction], Any], now: datetime | None, weight: int = 1) -> Any:
         return await self._in_use().write(Request(run, now, weight))
 
-    async def _read(self, run: Callable[[Ledger], Any], *, long: bool = False) -> Any:
+    async def _read(self, run: Callable[[SqliteTransaction], Any], *, long: bool = False) -> Any:
         return await self._in_use().read(Request(run), long=long)
 
     # -- the seam ------------------------------------------------------------------------------------------------------
@@ -181,73 +181,76 @@ class SqliteStore:
         self._in_use().own_loop()
 
     async def exchange(self, exchange: Exchange, *, now: datetime | None = None) -> Exchanged:
-        return await self._write(lambda ledger: _exchange(ledger, exchange), now, _weight(exchange))  # type: ignore[no-any-return]
+        exchange = cleaned_exchange(exchange)
+        records.check(puts_of(exchange))
+        return await self._write(lambda tx: do_exchange(tx, exchange), now, _weight(exchange))  # type: ignore[no-any-return]
 
     async def extend(self, beats: Sequence[Beat], *, now: datetime | None = None) -> list[Extended]:
         beats = [cleaned_beat(beat) for beat in beats]
-        return await self._write(lambda ledger: settle.extend(ledger, beats), now)  # type: ignore[no-any-return]
+        return await self._write(lambda tx: settle.extend(tx, beats), now)  # type: ignore[no-any-return]
 
     async def reap(self, reap: Reap, *, now: datetime | None = None) -> list[Lease]:
         opened = self._in_use()
         _, asked_at = opened.times(now)
         if now is None and reap.asked_at is not None:
             asked_at = min(asked_at, opened.steady_at(reap.asked_at))
-        return await self._write(lambda ledger: settle.reap(ledger, reap, asked_at), now)  # type: ignore[no-any-return]
+        return await self._write(lambda tx: settle.reap(tx, reap, asked_at), now)  # type: ignore[no-any-return]
 
     async def advance(self, limit: int = 500, *, now: datetime | None = None) -> Advanced:
-        return await self._write(lambda ledger: _advance(ledger, limit), now)  # type: ignore[no-any-return]
+        return await self._write(lambda tx: pass_time.advance(tx, limit), now)  # type: ignore[no-any-return]
 
     async def amend(self, request: Amend, *, now: datetime | None = None) -> Amended:
         request = cleaned_amend(request)
         if request.filter is None:
-            return await self._write(lambda ledger: amend.amend(ledger, request), now)  # type: ignore[no-any-return]
-        seqs, cursor = await self._read(lambda ledger: amend.find_chunk(ledger, request), long=True)
+            return await self._write(lambda tx: amend.amend(tx, request), now)  # type: ignore[no-any-return]
+        seqs, cursor = await self._read(lambda tx: read.find_chunk(tx, request), long=True)
         return await self._write(  # type: ignore[no-any-return]
-            lambda ledger: amend.amend_chunk(ledger, request, seqs, cursor), now, len(seqs)
+            lambda tx: amend.amend_chunk(tx, request, seqs, cursor), now, len(seqs)
         )
 
     async def get(self, jobs: Sequence[str]) -> list[Job | None]:
-        return await self._read(lambda ledger: read.get(ledger, list(jobs)))  # type: ignore[no-any-return]
+        return await self._read(lambda tx: read.get(tx, list(jobs)))  # type: ignore[no-any-return]
 
     async def known_keys(self, keys: Sequence[str], *, now: datetime | None = None) -> list[KnownKey | None]:
-        return await self._read(lambda ledger: read.known_keys(ledger, keys, now))  # type: ignore[no-any-return]
+        return await self._read(lambda tx: read.known_keys(tx, keys, now))  # type: ignore[no-any-return]
 
     async def find(self, query: Query) -> Page:
-        return await self._read(lambda ledger: read.find(ledger, query), long=True)  # type: ignore[no-any-return]
+        return await self._read(lambda tx: read.find(tx, query), long=True)  # type: ignore[no-any-return]
 
     async def count(self, where: Filter = Filter()) -> list[Tally]:  # noqa: B008 - frozen
-        return await self._read(lambda ledger: read.count(ledger, where), long=True)  # type: ignore[no-any-return]
+        return await self._read(lambda tx: read.count(tx, where), long=True)  # type: ignore[no-any-return]
 
     async def totals(self, queue: str | None = None) -> list[Total]:
-        return await self._read(lambda ledger: read.totals(ledger, queue))  # type: ignore[no-any-return]
+        return await self._read(lambda tx: read.totals(tx, queue))  # type: ignore[no-any-return]
 
     async def position(self, job: str) -> Position | None:
-        return await self._read(lambda ledger: read.position(ledger, job))  # type: ignore[no-any-return]
+        return await self._read(lambda tx: read.position(tx, job))  # type: ignore[no-any-return]
 
     async def usage(self, name: str | None = None) -> list[Usage]:
-        return await self._read(lambda ledger: read.usage(ledger, name))  # type: ignore[no-any-return]
+        return await self._read(lambda tx: read.usage(tx, name))  # type: ignore[no-any-return]
 
     async def events(self, after: str | None = None, limit: int = 1000) -> Feed:
-        return await self._read(lambda ledger: read.events(ledger, after, limit))  # type: ignore[no-any-return]
+        return await self._read(lambda tx: read.events(tx, after, limit))  # type: ignore[no-any-return]
 
     async def history(self, job: str) -> list[Event]:
-        return await self._read(lambda ledger: read.history(ledger, job))  # type: ignore[no-any-return]
+        return await self._read(lambda tx: read.history(tx, job))  # type: ignore[no-any-return]
 
     async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
-        return await self._write(lambda ledger: purge_chunk(ledger, purge), now)  # type: ignore[no-any-return]
+        return await self._write(lambda tx: _purge(tx, purge), now)  # type: ignore[no-any-return]
 
     async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:
-        return await self._read(lambda ledger: pack(ledger, jobs), long=True)  # type: ignore[no-any-return]
+        return await self._read(lambda tx: read.pack(tx, jobs), long=True)  # type: ignore[no-any-return]
 
     async def adopt(self, moved: Sequence[Moved], *, by: str, now: datetime | None = None) -> list[Inserted]:
         cleaned, by = [cleaned_moved(one) for one in moved], clean(by)
-        return await self._write(lambda ledger: adopt(ledger, cleaned, by), now, len(moved))  # type: ignore[no-any-return]
+        return await self._write(lambda tx: adopt(tx, cleaned, by), now, len(moved))  # type: ignore[no-any-return]
 
     async def put(self, puts: Sequence[Put], *, now: datetime | None = None) -> list[Record | None]:
-        return await self._write(lambda ledger: records.put(ledger, puts), now)  # type: ignore[no-any-return]
+        records.check(puts)
+        return await self._write(lambda tx: records.put(tx, puts), now)  # type: ignore[no-any-return]
 
     async def records(self, kind: str, name: str | None = None) -> list[Record]:
-        return await self._read(lambda ledger: records.records(ledger, kind, name))  # type: ignore[no-any-return]
+        return await self._read(lambda tx: read.records(tx, kind, name))  # type: ignore[no-any-return]
 
     async def examine(self) -> list[Finding]:
         return await in_thread(lambda: list(examine(self.path)))
@@ -279,32 +282,13 @@ class SqliteStore:
             await asyncio.sleep(interval.total_seconds())
 
 
-def _exchange(ledger: Ledger, exchange: Exchange) -> Exchanged:
-    settling = Settling(ledger)
-    settled = settling.settle([cleaned_settlement(s) for s in exchange.settle]) if exchange.settle else []
-    if settling.inserts:
-        Inserting(ledger, bounded=False).insert(settling.inserts)
-    if settling.puts:
-        records.put(ledger, settling.puts)
-    inserted = Inserting(ledger).insert(exchange.insert) if exchange.insert else []
-    put = records.put(ledger, exchange.put) if exchange.put else []
-    resource_queue.offer_freed(ledger)
-    if exchange.claim is None:
-        return Exchanged(settled=settled, inserted=inserted, put=put)
-    claiming = Claiming(ledger, exchange.claim)
-    leases = claiming.claim()
-    return Exchanged(
-        settled=settled, inserted=inserted, put=put, leases=leases, next_in=claiming.next_in, again=claiming.again
-    )
-
-
 def _weight(exchange: Exchange) -> int:
     inserts = len(exchange.insert) + sum(len(put.inserts) for put in exchange.put)
     return len(exchange.settle) + inserts + (exchange.claim.limit if exchange.claim else 0)
 
 
-def _advance(ledger: Ledger, limit: int) -> Advanced:
-    expired = pass_time.expire(ledger, limit)
-    due = pass_time.promote(ledger, limit)
-    resource_queue.offer_freed(ledger)
-    return Advanced(due=due, expired=expired, next_in=pass_time.next_in(ledger), again=limit in (due, expired))
+def _purge(tx: SqliteTransaction, request: Purge) -> Purged:
+    purged = purge_chunk(tx, request)
+    tx.keep_time()
+    tx.give_back_pages()
+    return purged

@@ -6,14 +6,8 @@ DELETE FROM delayed WHERE seq = ?
 -- name: due_jobs
 SELECT seq FROM delayed WHERE clock = ? AND due <= ? ORDER BY due, seq LIMIT ?
 
--- name: forget_expiry
-UPDATE job SET expires = NULL WHERE seq = ?
-
 -- name: insert_delayed
 INSERT INTO delayed (seq, clock, due, attempt, fence, n, carry, history) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-
--- name: load_delayed
-SELECT attempt, fence, n, carry, history, clock, due FROM delayed WHERE seq = ?
 
 -- name: overdue_jobs
 SELECT seq FROM job WHERE expires <= ? ORDER BY expires, seq LIMIT ?

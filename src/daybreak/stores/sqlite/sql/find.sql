@@ -38,13 +38,6 @@ SELECT band, ord, seq FROM ready WHERE lane = ? ORDER BY band DESC, ord DESC, se
 -- name: last_waiting_in_lane
 SELECT band, ord, seq FROM held WHERE cause = ? AND lane = ? ORDER BY band DESC, ord DESC, seq DESC LIMIT 1
 
--- name: options_in_lane
--- The options of the first jobs that wait for a resource in one lane.
-SELECT h.seq, j.options FROM held h CROSS JOIN job j ON j.seq = h.seq
-WHERE h.cause = ? AND h.lane = ?
-ORDER BY h.band, h.ord, h.seq
-LIMIT ?
-
 -- name: scan_delayed
 SELECT due, seq FROM delayed WHERE clock = ? AND (due, seq) > (?, ?) ORDER BY due, seq LIMIT ?
 

@@ -6,6 +6,3 @@ DELETE FROM held WHERE seq = ?
 -- name: insert_held
 INSERT INTO held (seq, state, cause, lane, band, ord, clock, due, attempt, fence, n, carry, history)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-
--- name: load_held
-SELECT attempt, fence, n, carry, history, state, clock, due, cause FROM held WHERE seq = ?

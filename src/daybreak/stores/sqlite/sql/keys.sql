@@ -6,6 +6,9 @@ DELETE FROM idem WHERE id = ?
 -- name: delete_unique
 DELETE FROM uniq WHERE name = ? AND seq = ?
 
+-- name: free_unique
+DELETE FROM uniq WHERE name = ?
+
 -- name: holder_of
 SELECT seq FROM uniq WHERE name = ?
 

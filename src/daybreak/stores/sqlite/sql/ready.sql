@@ -6,7 +6,8 @@ SELECT id, queue, task, version FROM lane
 -- name: claim_job
 -- One job of a lane by its id, wherever it stands, with the columns of claim_lane. Nothing if it is not queued.
 SELECT r.band, r.ord, r.seq, r.attempt, r.fence, r.n, r.carry, r.history,
-       j.id, j.priority, j.asked, j.created, j.expires, j.by, j.run, j.owner, j.key, j.uniq, j.options, j.extra, j.args
+       j.id, j.lane, j.priority, j.created, j.arrived, j.expires, j.uniq, j.options,
+       j.asked, j.by, j.run, j.owner, j.key, j.extra, j.args
 FROM job j CROSS JOIN ready r ON r.lane = j.lane AND r.band = j.band AND r.ord = j.ord AND r.seq = j.seq
 WHERE j.id = ? AND j.lane = ?
 
@@ -14,7 +15,8 @@ WHERE j.id = ? AND j.lane = ?
 -- The first jobs of one lane in rank order, with all columns that a lease needs.
 -- CROSS JOIN makes SQLite read `ready` first, by its primary key: the planner may not change the order.
 SELECT r.band, r.ord, r.seq, r.attempt, r.fence, r.n, r.carry, r.history,
-       j.id, j.priority, j.asked, j.created, j.expires, j.by, j.run, j.owner, j.key, j.uniq, j.options, j.extra, j.args
+       j.id, j.lane, j.priority, j.created, j.arrived, j.expires, j.uniq, j.options,
+       j.asked, j.by, j.run, j.owner, j.key, j.extra, j.args
 FROM ready r CROSS JOIN job j ON j.seq = r.seq
 WHERE r.lane = ?
 ORDER BY r.band, r.ord, r.seq
@@ -29,15 +31,8 @@ INSERT INTO lane (queue, task, version) VALUES (?, ?, ?) RETURNING id
 -- name: insert_ready
 INSERT INTO ready (lane, band, ord, seq, attempt, fence, n, carry, history) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: load_ready
-SELECT attempt, fence, n, carry, history FROM ready WHERE lane = ? AND band = ? AND ord = ? AND seq = ?
-
 -- name: next_due
 SELECT
     (SELECT min(due) FROM delayed WHERE clock = 0),
     (SELECT min(due) FROM delayed WHERE clock = 1),
     (SELECT min(look) FROM gauge WHERE look IS NOT NULL)
-
--- name: take_from_lane
--- The claimed jobs are a prefix of the lane, so one range delete removes the whole batch.
-DELETE FROM ready WHERE lane = ? AND (band, ord, seq) <= (?, ?, ?)
