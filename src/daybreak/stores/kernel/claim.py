@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
@@ -39,20 +39,39 @@ class QueueTurn:
         assert head is not None
         return head
 
-    def key(self, steady: int) -> tuple[int, int, int] | None:
-        """The sort key of this queue among the queues of the claim; None if it has no job to give. Only this reads the
-        next job."""
+    def can_give(self) -> bool:
+        """Whether the queue has a job to give. Only this reads the next job."""
         if self.room < 1:
-            return None
+            return False
         if self.head is None:
             self.head = next(self._heads, None)
-        if self.head is None:
-            return None
+        return self.head is not None
+
+    def key(self, steady: int) -> tuple[int, int, int]:
+        """The sort key of this queue among the queues of the claim."""
+        assert self.head is not None
         return (
             urgency(self.settings, self.head.priority, self.head.rank.order, steady),
             virtual_time(self.served, self.settings.weight),
             self.index,
         )
+
+
+def turns(queues: Iterable[QueueTurn], steady: int) -> Iterator[QueueTurn]:
+    """The queue whose turn it is, until none has a job to give."""
+    waiting = [queue for queue in queues if queue.can_give()]
+    if len(waiting) == 1:
+        [queue] = waiting
+        while queue.can_give():
+            yield queue
+        return
+    order = [(queue.key(steady), queue) for queue in waiting]
+    heapify(order)
+    while order:
+        _, queue = heappop(order)
+        yield queue
+        if queue.can_give():
+            heappush(order, (queue.key(steady), queue))
 
 
 class Candidate(NamedTuple):
@@ -145,8 +164,18 @@ class Claiming:
         chosen, is_exhausted = self._choose(queues)
         for queue, room, served in before:
             queue.room, queue.served = room, served
-        rows = self._tx.take_heads([candidate.head for candidate in chosen])
         claim, term = self._claim, span(self._claim.lease_for)
+        if all(not candidate.ends and candidate.lacking is None for candidate in chosen):
+            begin = None if claim.begins is None else max(0, claim.begins - len(self._leases))
+            leases = self._tx.lease_plain([candidate.head for candidate in chosen], claim, begin)
+            if leases is not None:
+                self._leases += leases
+                for candidate in chosen:
+                    self._seen.append(candidate.head.seq)
+                    candidate.queue.room -= 1
+                    candidate.queue.served += 1
+                return not is_exhausted
+        rows = self._tx.take_heads([candidate.head for candidate in chosen])
         for candidate in chosen:
             self._seen.append(candidate.head.seq)
             row = rows.get(candidate.head.seq)
@@ -171,15 +200,12 @@ class Claiming:
 
     def _choose(self, queues: list[QueueTurn]) -> tuple[list[Candidate], bool]:
         """The next jobs in order, and whether they are the last ones."""
-        steady = self._tx.steady
-        turns = [(key, queue) for queue in queues if (key := queue.key(steady)) is not None]
-        heapify(turns)
+        order = turns(queues, self._tx.steady)
         chosen: list[Candidate] = []
         leased, ended, parked = len(self._leases), self._ended, self._parked
         while self._may_take(leased, ended, parked):
-            if not turns:
+            if (queue := next(order, None)) is None:
                 return chosen, True
-            _, queue = heappop(turns)
             candidate = self._decide(queue, queue.pop())
             chosen.append(candidate)
             if candidate.ends:
@@ -192,10 +218,6 @@ class Claiming:
                 leased += 1
                 queue.room -= 1
                 queue.served += 1
-                if leased == self._claim.limit:
-                    break  # before the next job of the queue is read
-            if (key := queue.key(steady)) is not None:
-                heappush(turns, (key, queue))
         return chosen, False
 
     def _decide(self, queue: QueueTurn, head: Head) -> Candidate:

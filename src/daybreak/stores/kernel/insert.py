@@ -20,6 +20,8 @@ from daybreak.stores.kernel.transaction import Transaction
 def insert(tx: Transaction, specs: Sequence[JobSpec], *, bounded: bool = True) -> list[Inserted]:
     """Insert jobs. They are `bounded` by the capacity of their queues and resources, except those of a settlement or a
     record: what they belong to is accepted already."""
+    if (inserted := tx.insert_plain(specs, bounded=bounded)) is not None:
+        return inserted
     return Inserting(tx, specs, bounded=bounded).insert()
 
 

@@ -27,10 +27,19 @@ class Settling:
 
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """Whether each was accepted."""
-        rows = self._tx.load([settlement.seq for settlement in settlements])
+        plain = self._tx.find_plain(settlements)
+        rows = self._tx.load([settlement.seq for settlement in settlements if settlement.seq not in plain])
         if needy := [row for row in rows.values() if row.needs and row.state is State.RUNNING]:
             self._tx.gauges.load_needs(needy)
-        return [self._settle(settlement, rows.get(settlement.seq)) for settlement in settlements]
+        answers = []
+        for settlement in settlements:
+            if settlement.seq in plain:
+                self._tx.complete_plain(settlement)
+                self._follow(settlement)
+                answers.append(True)
+            else:
+                answers.append(self._settle(settlement, rows.get(settlement.seq)))
+        return answers
 
     def _settle(self, settlement: Settlement, row: Row | None) -> bool:
         tx = self._tx
@@ -48,9 +57,13 @@ class Settling:
         if row.suspending and settlement.state in (State.QUEUED, State.SCHEDULED):
             settlement = msgspec.structs.replace(settlement, state=State.SUSPENDED, delay=None)
         self._write(row, settlement)
-        self.inserts += settlement.inserts
-        self.puts += settlement.puts
+        self._follow(settlement)
         return True
+
+    def _follow(self, settlement: Settlement) -> None:
+        if settlement.inserts or settlement.puts:
+            self.inserts += settlement.inserts
+            self.puts += settlement.puts
 
     def _write(self, row: Row, settlement: Settlement) -> None:
         tx = self._tx

@@ -28,7 +28,9 @@ class Added:
     def settle(self, settlement: Settlement, now: int) -> None:
         self.n += 1
         self.took = (self.took or 0) + settlement.ran
-        self.last = max(self.last or (0, 0), (now, settlement.ran))
+        last = (now, settlement.ran)
+        if self.last is None or last > self.last:
+            self.last = last
         if settlement.waited is not None:
             self.firsts = (self.firsts or 0) + 1
             self.waited = (self.waited or 0) + settlement.waited
@@ -61,15 +63,19 @@ class Totals:
     def copy(self) -> Totals:
         return Totals({cell: replace(added) for cell, added in self.added.items()}, set(self._settled))
 
-    def count(self, lane: LaneName, priority: int, what: str) -> None:
-        """Count one more."""
-        self.added.setdefault((lane, priority, what), Added()).n += 1
+    def count(self, lane: LaneName, priority: int, what: str, n: int = 1) -> None:
+        """Count one more, or n."""
+        if (added := self.added.get((lane, priority, what))) is None:
+            added = self.added[lane, priority, what] = Added()
+        added.n += n
 
     def settle(self, lane: LaneName, priority: int, settlement: Settlement, now: int) -> None:
         """Count an accepted settlement. One exchange is one batch for each lane and priority that it settles."""
         if not settlement.counts_as:
             return
-        added = self.added.setdefault((lane, priority, settlement.counts_as), Added())
+        label = settlement.counts_as
+        if (added := self.added.get((lane, priority, label))) is None:
+            added = self.added[lane, priority, label] = Added()
         added.settle(settlement, now)
         if (lane, priority) not in self._settled:
             self._settled.add((lane, priority))

@@ -7,13 +7,13 @@ a move (tallies, wake-ups) is worked out here, once, by comparing where a job wa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from daybreak.core.events import Event
-from daybreak.core.model import FINAL, QueueSettings, Settlement, State
+from daybreak.core.model import FINAL, JobSpec, Lease, QueueSettings, Settlement, State
 from daybreak.core.units import moment
-from daybreak.store.protocol import job_topic, work_topic
+from daybreak.store.protocol import Claim, Inserted, job_topic, work_topic
 from daybreak.stores.kernel.gauges import Gauges
 from daybreak.stores.kernel.history import may_shorten
 from daybreak.stores.kernel.port import Head, KeyEntry, NameChange, NewKey, Tables
@@ -155,14 +155,17 @@ class Transaction(Tables):
         self._names[name] = NameChange(name, seq, "take")
 
     def release_name(self, row: Row) -> None:
-        """Free the unique name of a job, if the job still has it."""
-        if row.unique is None:
-            return
-        pending = self._names.get(row.unique)
+        """Free the unique name of a job, if it has one, and still has it."""
+        if row.unique is not None:
+            self.release_name_of(row.seq, row.unique)
+
+    def release_name_of(self, seq: int, name: str) -> None:
+        """Free a unique name, if the job with this number still has it."""
+        pending = self._names.get(name)
         if pending is None:
-            self._names[row.unique] = NameChange(row.unique, row.seq, "release")
-        elif pending.kind == "take" and pending.seq == row.seq:
-            self._names[row.unique] = NameChange(row.unique, row.seq, "free")
+            self._names[name] = NameChange(name, seq, "release")
+        elif pending.kind == "take" and pending.seq == seq:
+            self._names[name] = NameChange(name, seq, "free")
 
     def holders_of(self, names: Sequence[str]) -> dict[str, int]:
         """The jobs that have these unique names."""
@@ -260,3 +263,22 @@ class Transaction(Tables):
     def max_waiting(self, resource: str) -> int | None:
         """How many jobs may wait for a resource; None is unlimited."""
         return self.gauges[resource].settings.max_waiting
+
+    # -- the fast path of a store: it may refuse, it may never differ --------------------------------------------------
+
+    def insert_plain(self, specs: Sequence[JobSpec], *, bounded: bool) -> list[Inserted] | None:  # noqa: ARG002
+        """Insert jobs that need nothing special; None, with nothing changed, if one of them does."""
+        return None
+
+    def find_plain(self, settlements: Sequence[Settlement]) -> Container[int]:  # noqa: ARG002
+        """The jobs, by number, that `complete_plain` may end with these settlements."""
+        return ()
+
+    def complete_plain(self, settlement: Settlement) -> None:
+        """Write the settlement of one of these jobs."""
+        raise NotImplementedError
+
+    def lease_plain(self, heads: Sequence[Head], claim: Claim, begin: int | None) -> list[Lease] | None:  # noqa: ARG002
+        """Lease jobs whose resources are taken already; None, with nothing changed, if one of them needs more. Those
+        after the first `begin` are leased ahead of time."""
+        return None

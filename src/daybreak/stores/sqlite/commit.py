@@ -52,11 +52,12 @@ def _write_counts(tx: SqliteTransaction, changes: Changes) -> None:
     ]
     changed: dict[tuple[LaneName, int], Counters] = {}
     for totals in changes.totals:
-        for name, priority, what, added in totals.counters():
+        for (name, priority, label), added in totals.added.items():
             counters = changed.get((name, priority))
             if counters is None:
                 counters = changed[name, priority] = _totals(tx, name, priority)
-            add_counter(counters, what, added)
+            for what, counter in added.counters(label):
+                add_counter(counters, what, counter)
     for (name, priority), counters in changed.items():
         written.append((tx.lane(name), priority, "totals", 0, pack_totals(counters)))
     if written:

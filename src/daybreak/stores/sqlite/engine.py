@@ -66,12 +66,13 @@ class Place:
 class Engine:
     """The writing connection. Any thread may use it, one at a time, while it holds `using`."""
 
-    def __init__(self, place: Place, write_lock: WriteLock, world: World) -> None:
+    def __init__(self, place: Place, write_lock: WriteLock, world: World, *, fast_path: bool = True) -> None:
         self.using = threading.Lock()
         self.translated = Translated(place.path)
         self._place = place
         self._write_lock = write_lock
         self._world = world
+        self._fast_path = fast_path
         self._anchor = 0
         self._identity = (0, 0)
         self._cache = StoreCache()
@@ -188,8 +189,8 @@ class Engine:
         try:
             db.execute("BEGIN IMMEDIATE")
             self._forget_if_changed(db)
-            answers, parts = self._answer(db, requests)
-            topics = write_changes(self._begin(db, requests[-1].now, parts), parts) if parts else set()
+            answers, parts, last = self._answer(db, requests)
+            topics = write_changes(last, parts) if parts else set()
         except BaseException:
             self._roll_back(db)
             raise
@@ -197,9 +198,11 @@ class Engine:
         return answers, topics
 
     def _begin(self, db: apsw.Connection, now: datetime | None, before: list[Changes]) -> SqliteTransaction:
-        return SqliteTransaction(db, self._cache, *self.times(now), before)
+        return SqliteTransaction(db, self._cache, *self.times(now), before, fast_path=self._fast_path)
 
-    def _answer(self, db: apsw.Connection, requests: Sequence[Request]) -> tuple[list[Any], list[Changes]]:
+    def _answer(
+        self, db: apsw.Connection, requests: Sequence[Request]
+    ) -> tuple[list[Any], list[Changes], SqliteTransaction]:
         answers: list[Any] = []
         parts: list[Changes] = []
         groups = _grouped(requests)
@@ -212,19 +215,20 @@ class Engine:
                 answers += _run_group(group, tx)
                 finish(tx)
                 parts.append(tx.changes())
+                tx.close()
             except Exception as error:
                 if isinstance(error, _FATAL) or len(requests) == 1 or not db.in_transaction:
                     raise
                 # A bad request fails alone: undo only its own changes.
                 db.execute("ROLLBACK TO request")
-                self._cache = StoreCache()
+                self._cache = tx.cache = StoreCache()
                 if len(group) == 1:
                     answers.append(self.translate(error))
                 else:
                     groups[:0] = [[request] for request in group]
             if len(requests) > 1:
                 db.execute("RELEASE request")
-        return answers, parts
+        return answers, parts, tx
 
     def _commit(self, db: apsw.Connection) -> None:
         try:

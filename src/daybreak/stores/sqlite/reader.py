@@ -35,7 +35,9 @@ class Reader:
             db.execute("BEGIN")
             try:
                 self._forget_if_changed(db)
-                answer = request.run(SqliteTransaction(db, self._cache, *self._engine.times(request.now)))
+                tx = SqliteTransaction(db, self._cache, *self._engine.times(request.now))
+                answer = request.run(tx)
+                tx.close()
                 db.execute("ROLLBACK")
             except BaseException:
                 # The error may keep a cursor alive, which would keep the snapshot open and the log from starting over.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, Literal
@@ -56,8 +57,9 @@ _OF_SPEC: Final = tuple(name for name in SpecExtras.__struct_fields__ if name !=
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack_extra = msgspec.msgpack.Decoder(SpecExtras).decode
-_unpack_state = msgspec.msgpack.Decoder(JobState).decode
+unpack_state = msgspec.msgpack.Decoder(JobState).decode
 _unpack_options = msgspec.msgpack.Decoder(Options).decode
+_unpack_needs = msgspec.msgpack.Decoder(tuple[Need, ...]).decode
 _EMPTY = _pack({})
 _SHORTENED = b"shortened"
 
@@ -119,6 +121,11 @@ def pack_needs(needs: tuple[Need, ...]) -> bytes | None:
     return _pack(needs) if needs else None
 
 
+@functools.lru_cache(maxsize=512)  # jobs of one task need the same
+def unpack_needs(packed: bytes) -> tuple[Need, ...]:
+    return _unpack_needs(packed)
+
+
 def pack_state(row: Row) -> bytes | None:
     """What the job carries over. When it started is a column of a lease and of a final job."""
     has_column = row.until is not None or row.finished is not None
@@ -141,9 +148,16 @@ def pack_state(row: Row) -> bytes | None:
     )  # fmt: skip
 
 
+def at_start(packed: bytes) -> tuple[int, int, bytes | None, bytes | None]:
+    """What a job carries into its next attempt: how often it was lost and timed out, its checkpoint, and all packed."""
+    state = unpack_state(packed)
+    kept = JobState(state.lost, state.timeouts, state.checkpoint, state.failure)
+    return state.lost, state.timeouts, state.checkpoint, _or_null(_pack(kept))
+
+
 def with_report(packed: bytes | None, checkpoint: bytes | None, progress: float | None, message: str) -> bytes | None:
     """What a job carries over, with what a heartbeat reports; None leaves a value as it is."""
-    state = JobState() if packed is None else _unpack_state(packed)
+    state = JobState() if packed is None else unpack_state(packed)
     if checkpoint is not None:
         state.checkpoint = checkpoint
     if progress is not None:
@@ -206,7 +220,7 @@ def spec_of(
     id: str,  # noqa: A002
     unique: str | None,
     options: Options,
-    columns: Values,
+    columns: Sequence[Any],
 ) -> JobSpec:
     """The spec of a job. `columns` are asked, by, run, owner, key, extra and args."""
     queue, task, version = name
@@ -243,7 +257,7 @@ def queued_row(found: Values, name: LaneName) -> Row:
     chosen = unpack_options(options)
     row = Row(
         seq=seq, id=id_, name=name, options=chosen, unique=unique, priority=priority, created=created, arrived=arrived,
-        read_spec=partial(spec_of, name, id_, unique, chosen, tuple(columns)), band=band, ord=order, expires=expires,
+        read_spec=partial(spec_of, name, id_, unique, chosen, columns), band=band, ord=order, expires=expires,
         shortened=_is_shortened(columns[5]), attempt=attempt, fence=fence, n=n, history=history,
         stored=Place(_QUEUED, band, order, priority, expires, None, None, None),
     )  # fmt: skip
@@ -296,7 +310,7 @@ def _is_shortened(extra: bytes | None) -> bool:
 
 
 def _set_state(row: Row, packed: bytes) -> None:
-    state = _unpack_state(packed)
+    state = unpack_state(packed)
     row.lost, row.timeouts, row.checkpoint, row.failure = state.lost, state.timeouts, state.checkpoint, state.failure
     row.note, row.started, row.progress, row.message = state.note, state.started, state.progress, state.message
     row.blocked_since = state.blocked_since

@@ -111,14 +111,11 @@ class SideTables(Transaction):
         return {name: seq for name in names if (seq := self.value(sql.holder_of, (name,))) is not None}
 
     def write_names(self, changes: Sequence[NameChange]) -> None:
-        for name, seq, kind in changes:
-            match kind:
-                case "take":
-                    self.execute(sql.insert_unique, (name, seq))
-                case "release":
-                    self.execute(sql.delete_unique, (name, seq))
-                case "free":
-                    self.execute(sql.free_unique, (name,))
+        for statement, kind in ((sql.insert_unique, "take"), (sql.delete_unique, "release")):
+            if named := [change[:2] for change in changes if change.kind == kind]:
+                self.executemany(statement, named)
+        if freed := [(change.name,) for change in changes if change.kind == "free"]:
+            self.executemany(sql.free_unique, freed)
 
     # -- counts --------------------------------------------------------------------------------------------------------
 

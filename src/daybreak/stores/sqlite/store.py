@@ -67,7 +67,8 @@ class SqliteStore:
     """Jobs in one file, for any number of processes on one machine.
 
     `threaded=False` does all work in the caller's thread, for tests on virtual time. `stuck_after` is how long a
-    process that is stopped while it writes may block the others before they kill it."""
+    process that is stopped while it writes may block the others before they kill it. `fast_path=False` sends every job
+    through the kernel, for tests: only the speed differs."""
 
     traits = Traits(
         name="sqlite",
@@ -85,6 +86,7 @@ class SqliteStore:
         vfs: str | None = None,
         boot: str | None = None,
         stuck_after: timedelta = timedelta(seconds=10),
+        fast_path: bool = True,
     ) -> None:
         self.path = Path(path)
         self._world = world or RealWorld()
@@ -92,6 +94,7 @@ class SqliteStore:
         self._vfs = vfs
         self._boot = boot
         self._stuck_after = stuck_after
+        self._fast_path = fast_path
         self._known = schema.CURRENT
         self._hub = Wakeups()
         self._opening = threading.Lock()
@@ -124,7 +127,7 @@ class SqliteStore:
         except OSError as error:
             raise translate(self.path, error) from error
         try:
-            engine = Engine(place, write_lock, self._world)
+            engine = Engine(place, write_lock, self._world, fast_path=self._fast_path)
         except BaseException:
             write_lock.close()
             raise

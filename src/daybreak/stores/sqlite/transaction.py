@@ -12,13 +12,14 @@ from typing import Any, Final
 
 import apsw
 
-from daybreak.core.model import State
-from daybreak.store.protocol import Claim
+from daybreak.core.model import JobSpec, Lease, Settlement, State
+from daybreak.store.protocol import Claim, Inserted
 from daybreak.stores.kernel.port import Head, HeldLease, NextDue
 from daybreak.stores.kernel.row import Row
-from daybreak.stores.sqlite import rows
+from daybreak.stores.sqlite import fast_path, rows
 from daybreak.stores.sqlite.cache import StoreCache
 from daybreak.stores.sqlite.changes import Changes
+from daybreak.stores.sqlite.fast_path import PlainLease, QueuedHead
 from daybreak.stores.sqlite.rows import Values
 from daybreak.stores.sqlite.side_tables import SideTables
 from daybreak.stores.sqlite.statements import sql
@@ -63,18 +64,34 @@ class SqliteTransaction(SideTables):
     """One request in a transaction: the jobs and their leases."""
 
     def __init__(
-        self, db: apsw.Connection, cache: StoreCache, wall: int, steady: int, before: Sequence[Changes] = ()
+        self,
+        db: apsw.Connection,
+        cache: StoreCache,
+        wall: int,
+        steady: int,
+        before: Sequence[Changes] = (),
+        *,
+        fast_path: bool = True,
     ) -> None:
         super().__init__(db, cache, wall, steady, before)
+        self._fast_path = fast_path
         self._head_cursors: list[Any] = []
+        self._is_prefix = False  # whether the heads are the first jobs of their lanes, without a gap
+        self._plain: dict[int, PlainLease] = {}
+        self._completed: list[Values] = []  # jobs that the fast path completed, not written yet
 
     def changes(self) -> Changes:
         """What this request adds to the counts and to the feed."""
         return Changes(self.tallies, [self.totals], [line for _, line in self.published], self.topics)
 
+    def close(self) -> None:
+        """Break the reference cycle with the gauges, so that the rows are freed at once."""
+        del self.gauges
+
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
     def read_rows(self, seqs: Sequence[int]) -> Iterable[Row]:
+        self._write_completed()
         wanted, execute, spec = rows.seqs_parameter(seqs), self.execute, sql.load_spec
         self.load_lanes()
         names = self.cache.names
@@ -144,9 +161,10 @@ class SqliteTransaction(SideTables):
     def heads(self, queues: Sequence[str], claim: Claim, limit: int, seen: Sequence[int]) -> dict[str, Iterator[Head]]:
         self._close_heads()
         known = frozenset(seen)
+        self._is_prefix = not known and claim.job is None
         return {queue: self._heads_of(queue, claim, limit, known) for queue in queues}
 
-    def _heads_of(self, queue: str, claim: Claim, limit: int, seen: frozenset[int]) -> Iterator[Row]:
+    def _heads_of(self, queue: str, claim: Claim, limit: int, seen: frozenset[int]) -> Iterator[QueuedHead]:
         """The queued jobs of the lanes that the worker knows, read one at a time and merged in rank order."""
         cursors = []
         for lane in self.lanes_of(queue, claim.tasks):
@@ -158,18 +176,17 @@ class SqliteTransaction(SideTables):
         names = self.cache.names
         for found in cursors[0] if len(cursors) == 1 else merge(*cursors):
             if found[2] not in seen:
-                yield rows.queued_row(found, names[found[9]])
+                yield QueuedHead(found, names[found[9]])
 
     def take_heads(self, heads: Sequence[Head]) -> dict[int, Row]:
         self._close_heads()  # what follows changes the tables that they read
         taken = {}
         for head in heads:
-            assert isinstance(head, Row)
-            taken[head.seq] = self._rows.setdefault(head.seq, head)
+            assert isinstance(head, QueuedHead)
+            row = self._rows.get(head.seq) or rows.queued_row(head.found, head.name)
+            self.keep(row)
+            taken[head.seq] = row
         return taken
-
-    def fail_fast_among(self, heads: Sequence[Head]) -> set[int]:
-        return {head.seq for head in heads if isinstance(head, Row) and head.options.fail_fast}
 
     def _close_heads(self) -> None:
         for cursor in self._head_cursors:
@@ -234,3 +251,58 @@ class SqliteTransaction(SideTables):
                 assert isinstance(lease, StoredLease)
                 packed = rows.with_report(lease.packed, lease.checkpoint, lease.progress, lease.message)
                 self.execute(sql.carry_lease, (packed, lease.seq))
+
+    # -- the fast path -------------------------------------------------------------------------------------------------
+
+    def insert_plain(self, specs: Sequence[JobSpec], *, bounded: bool) -> list[Inserted] | None:
+        return fast_path.insert(self, specs, bounded=bounded) if self._fast_path else None
+
+    def write_new(self, jobs: list[Values], ready: list[Values], delayed: list[Values]) -> None:
+        """Write new jobs."""
+        self._next_due = None
+        self.executemany(sql.insert_job, jobs)
+        if ready:
+            self.executemany(sql.insert_ready, ready)
+        if delayed:
+            self.executemany(sql.insert_delayed, delayed)
+        if self.cache.last_id is not None:
+            self.cache.last_id = max(self.cache.last_id, *(job[1] for job in jobs))
+
+    def lease_plain(self, heads: Sequence[Head], claim: Claim, begin: int | None) -> list[Lease] | None:
+        queued = [head for head in heads if isinstance(head, QueuedHead) and head.is_plain]
+        if not self._fast_path or not queued or len(queued) < len(heads) or any(h.seq in self._rows for h in heads):
+            return None
+        self._close_heads()
+        return fast_path.lease(self, queued, claim, begin)
+
+    def write_leased(self, places: list[Values], started: list[Values], leases: list[Values]) -> None:
+        """Write leases of queued jobs: where they were, those that no longer expire, and the leases."""
+        if self._is_prefix:
+            for place in {place[0]: place for place in places}.values():  # the last of each lane
+                self.execute(sql.take_from_lane, place)
+        else:
+            self.executemany(sql.delete_ready, places)
+        if started:
+            self.executemany(sql.update_job, started)
+        self.executemany(sql.insert_lease, leases)
+
+    def find_plain(self, settlements: Sequence[Settlement]) -> dict[int, PlainLease]:
+        if not self._fast_path or self._rows:
+            return {}
+        self.load_lanes()
+        self._plain = fast_path.find(self, settlements)
+        return self._plain
+
+    def complete_plain(self, settlement: Settlement) -> None:
+        self._completed.append(fast_path.complete(self, self._plain[settlement.seq], settlement))
+
+    def write(self) -> None:
+        self._write_completed()
+        super().write()
+
+    def _write_completed(self) -> None:
+        if self._completed:
+            completed, self._completed = self._completed, []
+            self.executemany(sql.delete_lease, [(row[0],) for row in completed])
+            self.executemany(sql.insert_done, completed)
+            fast_path.count_completed(self, [self._plain[row[0]] for row in completed])

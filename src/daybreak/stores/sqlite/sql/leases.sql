@@ -27,5 +27,10 @@ SELECT seq FROM lease WHERE until <= ? AND term <= ? ORDER BY until, seq LIMIT ?
 SELECT l.seq, j.id, l.fence, l.n, l.worker, l.cancelling, l.suspending, l.carry
 FROM json_each(?) AS wanted CROSS JOIN lease l ON l.seq = wanted.value CROSS JOIN job j ON j.seq = l.seq
 
+-- name: plain_leases
+-- What completing a job needs, of a batch given as a JSON list of seqs.
+SELECT l.seq, l.lane, l.priority, l.uniq, l.fence, l.n, l.started, l.cancelling, l.carry, l.history, l.needs
+FROM json_each(?) AS wanted CROSS JOIN lease l ON l.seq = wanted.value
+
 -- name: leases_of_call
 SELECT seq FROM lease WHERE worker = ? AND call = ? ORDER BY seq

@@ -31,6 +31,10 @@ INSERT INTO lane (queue, task, version) VALUES (?, ?, ?) RETURNING id
 -- name: insert_ready
 INSERT INTO ready (lane, band, ord, seq, attempt, fence, n, carry, history) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
+-- name: take_from_lane
+-- The leased jobs are a prefix of the lane, so one range delete removes the whole batch.
+DELETE FROM ready WHERE lane = ? AND (band, ord, seq) <= (?, ?, ?)
+
 -- name: next_due
 SELECT
     (SELECT min(due) FROM delayed WHERE clock = 0),
