@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -61,7 +60,9 @@ def _zone_name(tz: object) -> str:
     try:
         ZoneInfo(name)
     except (LookupError, ValueError, OSError):
-        close = difflib.get_close_matches(name, available_timezones(), n=1)
+        from difflib import get_close_matches  # noqa: PLC0415 - slow to import, and rarely needed
+
+        close = get_close_matches(name, available_timezones(), n=1)
         hint = f"did you mean {close[0]!r}?" if close else "write a name such as 'Europe/Berlin'"
         raise BadInput(f"tz={name!r:.60}: no such time zone on this machine; {hint}") from None
     return name
