@@ -91,12 +91,14 @@ unit: $(STAMP)
 
 check: static unit
 
-# Install PostgreSQL, Redis, PgBouncer, Prometheus, Chromium and espeak-ng if we are root. Tests that miss one are skipped with a
+# Install PostgreSQL, Redis, NATS, RabbitMQ, PgBouncer, Prometheus, Chromium and espeak-ng if we are root. Tests that miss one are skipped with a
 # message, or fail in CI.
 servers:
 	@missing=""; \
 	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	command -v nats-server >/dev/null || test -x /usr/sbin/nats-server || missing="$$missing nats-server"; \
+	test -x /usr/lib/rabbitmq/bin/rabbitmq-server || missing="$$missing rabbitmq-server"; \
 	command -v pgbouncer >/dev/null || test -x /usr/sbin/pgbouncer || missing="$$missing pgbouncer"; \
 	command -v promtool >/dev/null || missing="$$missing prometheus"; \
 	command -v chromium >/dev/null || missing="$$missing chromium"; \

@@ -1,5 +1,5 @@
-"""Run a command with PostgreSQL and Redis at hand: those that answer at their usual ports, or private ones, which are
-started from the installed programs and ended afterwards.
+"""Run a command with PostgreSQL, Redis, NATS and RabbitMQ at hand: those that answer at their usual ports, or private
+ones, which are started from the installed programs and ended afterwards.
 
     python tests/with_servers.py python -m pytest tests
 """
@@ -17,13 +17,18 @@ from pathlib import Path
 from run_again import default_signals
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE / "contract"), str(HERE / "stores" / "postgres")]
+sys.path[:0] = [str(HERE / "contract"), str(HERE / "stores" / "postgres"), str(HERE / "feeds" / "bridge")]
 
 
 def main() -> int:
     default_signals()
     with contextlib.ExitStack() as ending:
-        for variable, start in (("DAYBREAK_TEST_POSTGRES", _postgres), ("DAYBREAK_TEST_REDIS", _redis)):
+        for variable, start in (
+            ("DAYBREAK_TEST_POSTGRES", _postgres),
+            ("DAYBREAK_TEST_REDIS", _redis),
+            ("DAYBREAK_TEST_NATS", lambda ending: _broker(ending, "nats")),
+            ("DAYBREAK_TEST_RABBITMQ", lambda ending: _broker(ending, "rabbitmq")),
+        ):
             if variable not in os.environ:
                 try:
                     url = start(ending)
@@ -62,6 +67,21 @@ def _redis(ending: contextlib.ExitStack) -> str | None:
     print("== a private Redis, since none answers at its port")
     folder = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="daybreak-redis-")))
     return ending.enter_context(redis_servers.private(folder, "--appendfsync", "no")).url
+
+
+def _broker(ending: contextlib.ExitStack, kind: str) -> str | None:
+    import brokers
+
+    if brokers.is_listening({"nats": brokers.NATS, "rabbitmq": brokers.RABBITMQ}[kind]):
+        return None
+    program = brokers.program_of(kind)
+    if program is None:
+        raise FileNotFoundError(f"{kind} is not installed")
+    print(f"== a private {kind} server, since none answers at its port")
+    folder = Path(
+        ending.enter_context(tempfile.TemporaryDirectory(prefix=f"daybreak-{kind}-", ignore_cleanup_errors=True))
+    )
+    return ending.enter_context(brokers.private_broker(kind, folder)).url
 
 
 if __name__ == "__main__":

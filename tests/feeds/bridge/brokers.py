@@ -146,7 +146,7 @@ class PrivateBroker:
     def _command(self) -> list[str]:
         port, folder = str(self._port), str(self._folder)
         if self.kind == "nats":
-            return ["nats-server", "-a", "127.0.0.1", "-p", port, "-js", "-sd", folder]
+            return [str(program_of("nats")), "-a", "127.0.0.1", "-p", port, "-js", "-sd", folder]
         if self.kind == "redis":
             return [
                 "redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", folder, "--save", "",
@@ -196,11 +196,17 @@ class PrivateBroker:
             self._process = None
 
 
+def program_of(kind: str) -> str | None:
+    """The server's program. Debian puts that of NATS where only root looks."""
+    if kind == "rabbitmq":
+        return shutil.which(RABBITMQ_PROGRAM)
+    return shutil.which(f"{kind}-server", path=os.environ.get("PATH", "") + ":/usr/sbin")
+
+
 @contextlib.contextmanager
 def private_broker(kind: str, folder: Path) -> Iterator[PrivateBroker]:
-    program = {"nats": "nats-server", "redis": "redis-server", "rabbitmq": RABBITMQ_PROGRAM}[kind]
-    if shutil.which(program) is None:
-        missing(f"no {Path(program).name} on this machine")
+    if program_of(kind) is None:
+        missing(f"no {kind} server is installed on this machine")
     broker = PrivateBroker(kind, folder)
     try:
         broker.start()

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from daybreak.core.errors import BadInput
 from daybreak.core.text import any_of
+from daybreak.core.units import counted
 
 VERSION: Final = 1
 MAX_BODY: Final = 64 * 1024 * 1024  # far above what the arguments of a job may have
@@ -108,7 +109,7 @@ def read_message(body: bytes) -> Incoming:
     if not body:
         raise BadInput("the message is empty")
     if len(body) > MAX_BODY:
-        raise BadInput(f"the message has {len(body):,} bytes; the limit is {MAX_BODY:,}")
+        raise BadInput(f"the message has {counted(len(body), 'byte')}; the limit is {MAX_BODY:,}")
     first = _decoded(body, _Plain)
     if first.specversion is not None:
         return _from_envelope(_decoded(body, _Envelope))

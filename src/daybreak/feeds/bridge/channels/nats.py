@@ -45,11 +45,13 @@ class NatsChannel(Channel):
         scheme, _, _ = self._address.url.partition("://")
         with translated(*_ERRORS):
             self._client = NatsClient()
-            await self._client.connect(
-                [f"{scheme}://{host}" for host in self._address.hosts.split(",")], name="daybreak",
-                user=self._address.username, password=self._address.password,
-                allow_reconnect=False, connect_timeout=5, error_cb=_ignore, closed_cb=None,
-            )  # fmt: skip
+            async with asyncio.timeout(TIMEOUT):  # it tries an address that is not there again and again
+                await self._client.connect(
+                    [f"{scheme}://{host}" for host in self._address.hosts.split(",")], name="daybreak",
+                    user=self._address.username, password=self._address.password,
+                    allow_reconnect=False, max_reconnect_attempts=1, reconnect_time_wait=0.1, connect_timeout=5,
+                    error_cb=_ignore,
+                )  # fmt: skip
             self._stream = self._client.jetstream(timeout=TIMEOUT)
             if self._topics.incoming:
                 await self._subscribe()
