@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from daybreak.core.model import JobSpec, Need, Options
 from daybreak.stores.directory import DirectoryStore
 from daybreak.stores.memory import MemoryStore
-from daybreak.stores.sqlite import SqliteStore
+from daybreak.stores.sqlite import SqliteStore, fast_path
 from daybreak.system.ports import RealWorld
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
@@ -79,14 +79,35 @@ def test_the_fast_path_of_redis_refuses_a_field_or_writes_it(field):
 
 
 @pytest.mark.parametrize("field", DECIDES | KEPT)
-@pytest.mark.parametrize("name", ["memory", "sqlite", "directory"])
+async def test_the_fast_path_of_sqlite_refuses_links_and_holders_and_writes_all_else(field, tmp_path, monkeypatch):
+    took_it = []
+    insert = fast_path.insert
+
+    def note(*args, **named):
+        answer = insert(*args, **named)
+        took_it.append(answer is not None)
+        return answer
+
+    monkeypatch.setattr(fast_path, "insert", note)
+    spec = spec_with(field)
+    if field == "holder":
+        spec = replace(spec, options=Options(resources=(Need("door"),)))
+    async with SqliteStore(tmp_path / "jobs.db", threaded=False) as store:
+        await store.insert([spec])
+        [found] = await store.get([spec.id])
+    assert took_it == [field not in {"holder", "batch", "flight", "after", "deadline"}]
+    assert found is not None
+    assert found.spec == spec
+
+
+@pytest.mark.parametrize("field", DECIDES | KEPT)
+@pytest.mark.parametrize("name", ["memory", "directory"])
 async def test_stores_with_one_path_keep_every_field(name, field, tmp_path):
     spec = spec_with(field)
     if field == "holder":
         spec = replace(spec, options=Options(resources=(Need("door"),)))
     opened = {
         "memory": MemoryStore,
-        "sqlite": lambda: SqliteStore(tmp_path / "jobs.db", threaded=False),
         "directory": lambda: DirectoryStore(tmp_path / "jobs"),
     }[name]()
     async with opened as store:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from daybreak.core import events
 from daybreak.core.events import Event
-from daybreak.core.model import JobSpec, Lease, Need, Settlement, State
+from daybreak.core.model import JobSpec, Lease, Need, Settlement, State, has_links
 from daybreak.core.rank import Rank, rank_of
 from daybreak.core.units import moment, span
 from daybreak.store.protocol import Claim, Inserted, Verdict, job_topic, work_topic
@@ -81,7 +81,7 @@ def _are_plain(tx: SqliteTransaction, specs: Sequence[JobSpec], *, bounded: bool
     queues: set[str] = set()
     resources: set[str] = set()
     for spec in specs:
-        if spec.holder is not None:
+        if spec.holder is not None or has_links(spec):
             return False
         ids.add(spec.id)
         queues.add(spec.queue)
