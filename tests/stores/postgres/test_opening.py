@@ -212,8 +212,8 @@ async def test_an_old_snapshot_is_named_with_its_program(store, monkeypatch):
 
 
 async def test_a_lane_of_a_transaction_that_failed_is_not_remembered(store):
-    def fail(ledger):
-        ledger.lane("nowhere", "work", 1)
+    def fail(tx):
+        tx.lane(("nowhere", "work", 1))
         raise BadInput("no")
 
     with pytest.raises(BadInput):

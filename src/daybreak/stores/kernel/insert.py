@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from daybreak.core import events
@@ -67,7 +68,28 @@ class Inserting:
         if names:
             self._holders = tx.holders_of(names)
         self._seqs = tx.seqs_of([spec.id for spec in specs])
-        tx.expect_new(len(specs))
+        tx.expect_new(self._count_certain)
+
+    def _count_certain(self) -> int:
+        """How many of the jobs are accepted for certain: nothing has their names, and their queues have room. What
+        becomes of the others is decided one by one."""
+        tx, counts = self._tx, Counter(spec.queue for spec in self._specs)
+        ids, keys, names = set(self._seqs), set(self._keys), set(self._holders)
+        certain = 0
+        for spec in self._specs:
+            is_known = spec.id in ids or spec.key in keys or spec.unique in names
+            ids.add(spec.id)
+            if spec.key is not None:
+                keys.add(spec.key)
+            if spec.unique is not None:
+                names.add(spec.unique)
+            capacity = tx.settings(spec.queue).capacity if self._bounded else None
+            is_full = capacity is not None and self._counted[spec.queue] + counts[spec.queue] > capacity
+            may_crowd = self._bounded and any(
+                tx.max_waiting(need.resource) is not None for need in spec.options.resources
+            )
+            certain += not (is_known or is_full or may_crowd)
+        return certain
 
     def _prepare_resources(self) -> None:
         resources = sorted({need.resource for spec in self._specs for need in spec.options.resources})

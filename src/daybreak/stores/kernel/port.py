@@ -6,7 +6,7 @@ are, the changes so far are written (`write_rows`); jobs are read by their numbe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -199,8 +199,9 @@ class Tables(ABC):
     def next_seq(self) -> int:
         """A new number for a job."""
 
-    def expect_new(self, count: int) -> None:  # noqa: B027 - most stores need nothing here
-        """So many new jobs may come: a store may draw their numbers together."""
+    def expect_new(self, count: Callable[[], int]) -> None:  # noqa: B027 - most stores need nothing here
+        """At least so many new jobs follow: a store may draw their numbers together. More than needed would leave gaps:
+        stores number their jobs alike."""
 
     @abstractmethod
     def write_rows(self, rows: Sequence[Row]) -> None:

@@ -1,12 +1,12 @@
 """The PostgreSQL store: any number of machines on one database.
 
 store                 PostgresStore: the store protocol, one method per operation
-engine                runs one operation on one connection: as one plain call, or as a transaction on the ledger
+engine                runs one operation on one connection: as one plain call, or as a transaction of the kernel
 plain_path            submits, claims and settlements that need no decision, one round trip each (the SQL functions in
-                      migrations/); prepared_calls: how they are sent
-ledger                one transaction of everything else, and what it has changed; insert, claim, settle, amend,
-                      pass_time, purge, records, adopt and read work on it; job_moves: a job's move between tables
-resource_queue        jobs that wait for resources, and which of them may try; gauge_rows: the resources' counters
+                      migrations/); prepared_calls: how they are sent. It may refuse, it may never differ
+transaction           everything else: the tables that the kernel reads and writes; job_tables: how jobs are written;
+                      rows, gauge_rows, totals: what is a column, and what is packed; lanes and sequences: their numbers
+read                  pages, counts and positions
 connections           everything an open store owns
 session               how a connection is made; schema: what opening checks, creates and migrates
 connection            one connection; connection_threads: a few connections with a thread each; blocking_insert: one in

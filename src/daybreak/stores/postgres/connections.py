@@ -22,7 +22,7 @@ from daybreak.stores.postgres.connection import Connection
 from daybreak.stores.postgres.connection_threads import ConnectionThreads, deliver
 from daybreak.stores.postgres.driver import psycopg
 from daybreak.stores.postgres.engine import Engine
-from daybreak.stores.postgres.ledger import Lanes
+from daybreak.stores.postgres.lanes import Lanes
 from daybreak.stores.postgres.loop_connection import LoopConnections
 from daybreak.stores.postgres.prepared_calls import prepare_call
 from daybreak.stores.postgres.statements import Statements
@@ -40,7 +40,7 @@ FOLD_AFTER = 300  # writes of this process until it folds the tallies; other pro
 class OpenStore:
     """Everything that exists between `open` and `close`. Safe to use from any thread unless a method says otherwise."""
 
-    def __init__(self, address: Address, world: World, hub: ListenedHub) -> None:
+    def __init__(self, address: Address, world: World, hub: ListenedHub, *, uses_plain_path: bool = True) -> None:
         self.address = address
         self.clock = ServerClock(world)
         self._pid = os.getpid()
@@ -48,6 +48,7 @@ class OpenStore:
         self._sql = Statements("sql", address.schema)
         self._lanes = Lanes()
         self._resource_hints = plain_path.ResourceHints()
+        self._uses_plain_path = uses_plain_path
         self._insert_one = prepare_call("insert_one", self._sql.call_insert_one)
         self._writes = 0
         self._watchdog = Watchdog()
@@ -103,7 +104,16 @@ class OpenStore:
         return self._pid == os.getpid()
 
     def _engine(self, connection: Connection) -> Engine:
-        return Engine(connection, self._sql, self._lanes, self.clock, self, self._resource_hints, self._insert_one)
+        return Engine(
+            connection,
+            self._sql,
+            self._lanes,
+            self.clock,
+            self,
+            self._resource_hints,
+            self._insert_one,
+            uses_plain_path=self._uses_plain_path,
+        )
 
     async def do(self, work: Callable[[Engine], T]) -> T:
         answer: T = await self._threads.run(lambda connection: work(self._engine(connection)))
@@ -130,7 +140,8 @@ class OpenStore:
     async def exchange(self, request: Exchange, now: int | None) -> Exchanged:
         on_loop, connection = self._on_loop, None
         is_here = on_loop is not None and on_loop.loop is asyncio.get_running_loop() and now is None
-        is_plain = plain_path.is_plain(request) and not self._resource_hints.use_resources(request)
+        is_plain = self._uses_plain_path and plain_path.is_plain(request)
+        is_plain = is_plain and not self._resource_hints.use_resources(request)
         if on_loop is not None and is_here and is_plain and not self.clock.must_be_read():
             connection = on_loop.get_free()
         if on_loop is None or connection is None:

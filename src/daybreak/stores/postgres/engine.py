@@ -1,4 +1,4 @@
-"""Runs operations on one connection: each as one plain call if possible, else as a transaction on the ledger."""
+"""Runs operations on one connection: each as one plain call if possible, else as a transaction of the kernel."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from daybreak.store.protocol import (
     Reap,
     work_topic,
 )
-from daybreak.stores.postgres import faults, outbox, pass_time, plain_path, purge, records, resource_queue, settle
+from daybreak.stores.kernel import pass_time, purge, records, resource_queue, settle
+from daybreak.stores.kernel.exchange import exchange as exchange_jobs
+from daybreak.stores.kernel.insert import insert
+from daybreak.stores.postgres import faults, outbox, plain_path
 from daybreak.stores.postgres.arrays import Ints, Texts
-from daybreak.stores.postgres.claim import Claiming
 from daybreak.stores.postgres.clock import ServerClock
 from daybreak.stores.postgres.connection import Connection
 from daybreak.stores.postgres.driver import psycopg
-from daybreak.stores.postgres.insert import Inserting
-from daybreak.stores.postgres.ledger import Lanes, Ledger, SequenceCache
+from daybreak.stores.postgres.lanes import Lanes
 from daybreak.stores.postgres.prepared_calls import Call
-from daybreak.stores.postgres.settle import Settling
+from daybreak.stores.postgres.sequences import SequenceCache
 from daybreak.stores.postgres.statements import Statements
+from daybreak.stores.postgres.transaction import PostgresTransaction
 
 T = TypeVar("T")
 
@@ -60,6 +62,8 @@ class Engine:
         listener: CommitListener,
         resource_hints: plain_path.ResourceHints,
         insert_one: Call,
+        *,
+        uses_plain_path: bool = True,
     ) -> None:
         self.connection = connection
         self._sql = sql
@@ -68,10 +72,11 @@ class Engine:
         self._listener = listener
         self._resource_hints = resource_hints
         self._insert_one_call = insert_one
+        self._uses_plain_path = uses_plain_path
 
-    # -- transactions of the ledger ------------------------------------------------------------------------------------
+    # -- transactions --------------------------------------------------------------------------------------------------
 
-    def write(self, run: Callable[[Ledger], T], now: int | None, *, lock_resources: bool = False) -> T:
+    def write(self, run: Callable[[PostgresTransaction], T], now: int | None, *, lock_resources: bool = False) -> T:
         """Run `run` in a transaction. `lock_resources` takes the resource lock first; a transaction that finds out
         later that it needs the lock starts over with it, because that lock comes before every other."""
         sequences = SequenceCache()
@@ -82,11 +87,16 @@ class Engine:
             return self._write(run, now, sequences, lock_resources=True)
 
     def _write(
-        self, run: Callable[[Ledger], T], now: int | None, sequences: SequenceCache, *, lock_resources: bool
+        self,
+        run: Callable[[PostgresTransaction], T],
+        now: int | None,
+        sequences: SequenceCache,
+        *,
+        lock_resources: bool,
     ) -> T:
-        def do(time: int) -> tuple[T, Ledger]:
+        def do(time: int) -> tuple[T, PostgresTransaction]:
             wall, offset = (time, self._clock.offset) if now is None else (now, 0)
-            ledger = Ledger(
+            tx = PostgresTransaction(
                 self.connection,
                 self._sql,
                 self._lanes,
@@ -96,30 +106,31 @@ class Engine:
                 sequences=sequences,
             )
             if lock_resources:
-                ledger.lock_resources()
-            answer = run(ledger)
-            resource_queue.offer_freed(ledger)
-            ledger.flush()
-            return answer, ledger
+                tx.lock_resources()
+            answer = run(tx)
+            resource_queue.offer_freed(tx)
+            tx.flush()
+            return answer, tx
 
-        answer, ledger = self.connection.transaction(do)
-        if ledger.lanes is not self._lanes:
-            self._lanes.update(ledger.lanes)
-        self._listener.on_commit(ledger.topics, deleted_rows=ledger.deleted_rows)
+        answer, tx = self.connection.transaction(do)
+        if tx.lanes is not self._lanes:
+            self._lanes.update(tx.lanes)
+        self._listener.on_commit(tx.topics, deleted_rows=tx.deleted_rows)
         return answer
 
-    def read(self, run: Callable[[Ledger], T]) -> T:
+    def read(self, run: Callable[[PostgresTransaction], T]) -> T:
         def do(time: int) -> T:
-            return run(Ledger(self.connection, self._sql, self._lanes, time, offset=self._clock.offset))
+            return run(PostgresTransaction(self.connection, self._sql, self._lanes, time, offset=self._clock.offset))
 
         return self.connection.reading(do)
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
     def insert(self, specs: Sequence[JobSpec], now: int | None) -> list[Inserted]:
-        if specs and plain_path.are_plain(specs) and (answers := self._insert_plain(specs, now)) is not None:
+        is_plain = self._uses_plain_path and specs and plain_path.are_plain(specs)
+        if is_plain and (answers := self._insert_plain(specs, now)) is not None:
             return answers
-        return self.write(lambda ledger: Inserting(ledger, specs).insert(), now, lock_resources=_have_holders(specs))
+        return self.write(lambda tx: insert(tx, specs), now, lock_resources=_have_holders(specs))
 
     def _insert_plain(self, specs: Sequence[JobSpec], now: int | None) -> list[Inserted] | None:
         if len(specs) == 1:
@@ -167,15 +178,16 @@ class Engine:
             for number, queue, task, version in self.connection.query(self._sql.add_lanes, params):
                 self._lanes.add(number, (queue, task, version))
         if missing := [name for name in unknown if name not in numbers]:  # another process is adding them
-            self.write(lambda ledger: [ledger.lane(*name) for name in missing], None)
+            self.write(lambda tx: [tx.lane(name) for name in missing], None)
         return [numbers[name] for name in names]
 
     def exchange(self, exchange: Exchange, now: int | None, *, is_plain: bool = True) -> Exchanged:
         """`is_plain` False: the plain path was tried and refused."""
-        if is_plain and plain_path.is_plain(exchange) and (answer := self._exchange_plain(exchange, now)) is not None:
+        is_plain = is_plain and self._uses_plain_path and plain_path.is_plain(exchange)
+        if is_plain and (answer := self._exchange_plain(exchange, now)) is not None:
             return answer
         lock_resources = self._resource_hints.use_resources(exchange) or _uses_resources(exchange)
-        return self.write(lambda ledger: _exchange(ledger, exchange), now, lock_resources=lock_resources)
+        return self.write(lambda tx: _exchange(tx, exchange), now, lock_resources=lock_resources)
 
     def _exchange_plain(self, exchange: Exchange, now: int | None) -> Exchanged | None:
         lock_resources = self._resource_hints.use_resources(exchange)
@@ -226,24 +238,23 @@ class Engine:
 
     def put(self, puts: Sequence[Put], now: int | None) -> list[Record | None]:
         """Write records. A worker's own record, which it writes again and again, takes one statement."""
-        if len(puts) == 1 and records.is_plain(puts[0]):
+        if self._uses_plain_path and len(puts) == 1 and plain_path.is_plain_put(puts[0]):
             [put] = puts
-            [(revision,)] = self.connection.query(self._sql.put_alone, records.plain_params(put))
+            [(revision,)] = self.connection.query(self._sql.put_alone, plain_path.put_params(put))
             self._listener.on_commit(set())
             return [Record(kind=put.kind, name=put.name, value=put.value or b"", revision=revision)]
-        return self.write(lambda ledger: records.put(ledger, puts), now, lock_resources=records.use_resources(puts))
+        return self.write(lambda tx: records.put(tx, puts), now, lock_resources=_set_resources(puts))
 
-    def reap(self, wanted: Reap, asked_at: int | None, watched_for: int) -> list[Lease]:
+    def reap(self, wanted: Reap, asked_at: int | None) -> list[Lease]:
         """Take over lapsed leases by the server's clock. If that clock was set back, first shorten every lease to its
         own length from now."""
         self._report_even_clock()
         if not self._check_for_work(self._sql.may_reap)[1]:
             return []
 
-        def run(ledger: Ledger) -> list[Lease]:
-            ledger.run(ledger.sql.clamp_leases, (ledger.steady, ledger.steady))
-            lapsed_before = ledger.steady if asked_at is None else min(asked_at, ledger.steady)
-            return settle.reap(ledger, wanted, lapsed_before, watched_for)
+        def run(tx: PostgresTransaction) -> list[Lease]:
+            tx.run(tx.sql.clamp_leases, (tx.steady, tx.steady))
+            return settle.reap(tx, wanted, tx.steady if asked_at is None else min(asked_at, tx.steady))
 
         return self.write(run, None)
 
@@ -259,7 +270,7 @@ class Engine:
         is_plain = now is None and not wanted.moved
         if is_plain and not self._check_for_work(self._sql.may_purge, (span(wanted.events_for),))[1]:
             return Purged()
-        return self.write(lambda ledger: purge.purge(ledger, wanted), now)
+        return self.write(lambda tx: purge.purge(tx, wanted), now)
 
     def _check_for_work(self, statement: str, params: Sequence[Any] = ()) -> Any:
         """Run one cheap statement that returns the steady time and whether there is work; an idle store seldom has
@@ -282,12 +293,9 @@ class Engine:
             if not is_due:
                 return Advanced(next_in=None if next_due is None else timedelta(microseconds=next_due - at))
 
-        def run(ledger: Ledger) -> Advanced:
-            outbox.accept(ledger, limit)
-            expired = pass_time.expire(ledger, limit)
-            due = pass_time.promote(ledger, limit)
-            resource_queue.offer_freed(ledger)
-            return Advanced(due=due, expired=expired, next_in=pass_time.next_in(ledger), again=limit in (due, expired))
+        def run(tx: PostgresTransaction) -> Advanced:
+            outbox.accept(tx, limit)
+            return pass_time.advance(tx, limit)
 
         return self.write(run, now)
 
@@ -296,43 +304,32 @@ def _have_holders(specs: Sequence[JobSpec]) -> bool:
     return any(spec.holder is not None for spec in specs)
 
 
+def _set_resources(puts: Sequence[Put]) -> bool:
+    """Whether one of them is a setting of a resource, or brings a job with a holder."""
+    return any(put.kind in records.RESOURCE_KINDS or _have_holders(put.inserts) for put in puts)
+
+
 def _uses_resources(exchange: Exchange) -> bool:
     """Whether the exchange itself contains something that concerns resources."""
     return (
         _have_holders(exchange.insert)
-        or records.use_resources(exchange.put)
-        or any(_have_holders(one.inserts) or records.use_resources(one.puts) for one in exchange.settle)
+        or _set_resources(exchange.put)
+        or any(_have_holders(one.inserts) or _set_resources(one.puts) for one in exchange.settle)
     )
 
 
-def _lock_queue_limits(ledger: Ledger, exchange: Exchange) -> None:
+def _lock_queue_limits(tx: PostgresTransaction, exchange: Exchange) -> None:
     """Lock queues before jobs, in the same order as an insert does, so that two transactions that need both cannot
     deadlock."""
     claims = () if exchange.claim is None else exchange.claim.queues
     if claims:
-        ledger.rows(ledger.sql.share_claims)
+        tx.share_claims()
     fills = {spec.queue for spec in exchange.insert}
-    ledger.load_settings({*claims, *fills})
-    limited = {queue for queue in claims if ledger.settings(queue).max_running is not None}
-    ledger.lock_limits(sorted(limited | {queue for queue in fills if ledger.settings(queue).capacity is not None}))
+    tx.load_settings({*claims, *fills})
+    limited = {queue for queue in claims if tx.settings(queue).max_running is not None}
+    tx.lock_queues(sorted(limited | {queue for queue in fills if tx.settings(queue).capacity is not None}))
 
 
-def _exchange(ledger: Ledger, exchange: Exchange) -> Exchanged:
-    _lock_queue_limits(ledger, exchange)
-    settling = Settling(ledger)
-    settled = settling.settle(exchange.settle) if exchange.settle else []
-    if settling.inserts:
-        Inserting(ledger, settling.inserts, bounded=False).insert()
-    if settling.puts:
-        records.put(ledger, settling.puts)
-    inserted = Inserting(ledger, exchange.insert).insert() if exchange.insert else []
-    put = records.put(ledger, exchange.put) if exchange.put else []
-    resource_queue.offer_freed(ledger)
-    if exchange.claim is None:
-        return Exchanged(settled=settled, inserted=inserted, put=put)
-    outbox.accept(ledger, exchange.claim.limit + 100)
-    claiming = Claiming(ledger, exchange.claim)
-    leases = claiming.claim()
-    return Exchanged(
-        settled=settled, inserted=inserted, put=put, leases=leases, next_in=claiming.next_in, again=claiming.again
-    )
+def _exchange(tx: PostgresTransaction, exchange: Exchange) -> Exchanged:
+    _lock_queue_limits(tx, exchange)
+    return exchange_jobs(tx, exchange)

@@ -16,7 +16,7 @@ from daybreak.core.events import Event
 from daybreak.store.protocol import LATEST, Feed
 from daybreak.stores.postgres import event_lines
 from daybreak.stores.postgres.arrays import Texts
-from daybreak.stores.postgres.ledger import Ledger
+from daybreak.stores.postgres.transaction import PostgresTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class Cursor:
         return str(self.seen) if self.until is None else f"{self.seen}~{self.until}~{self.pos}~{self.skip}"
 
 
-def events(ledger: Ledger, after: str | None, limit: int) -> Feed:
-    latest, purged_xid, purged_pos, running, end = ledger.rows(ledger.sql.feed_now)[0]
+def events(tx: PostgresTransaction, after: str | None, limit: int) -> Feed:
+    latest, purged_xid, purged_pos, running, end = tx.rows(tx.sql.feed_now)[0]
     # The smallest equivalent snapshot, so that other activity in this database does not change the cursor.
     now = Snapshot(latest + 1, tuple(sorted(xid for xid in running if xid <= latest)))
     if after == LATEST:
@@ -62,7 +62,7 @@ def events(ledger: Ledger, after: str | None, limit: int) -> Feed:
     # A cursor inside this page must show the rest of this page and nothing else before it goes on: it says which
     # snapshot the page was read by.
     page = f"{cursor.seen}~{cursor.until or now}"
-    for pos, ids, runs, text in _rows(ledger, cursor, limit):
+    for pos, ids, runs, text in _rows(tx, cursor, limit):
         start = cursor.skip if pos == cursor.pos else 0
         taken, row_events = event_lines.read_feed(text, runs, ids, start, limit - len(found))
         found += taken
@@ -76,13 +76,13 @@ def events(ledger: Ledger, after: str | None, limit: int) -> Feed:
     if cursor.until is not None:  # the end of a long page: the next one begins here
         if found:
             return Feed(found, str(Cursor(cursor.until)), cursors)
-        return events(ledger, str(Cursor(cursor.until)), limit)
+        return events(tx, str(Cursor(cursor.until)), limit)
     return Feed(found, str(Cursor(now if found or after is None else cursor.seen)), cursors)
 
 
-def _rows(ledger: Ledger, cursor: Cursor, limit: int) -> list[Any]:
-    return ledger.rows(
-        ledger.sql.feed_page,
+def _rows(tx: PostgresTransaction, cursor: Cursor, limit: int) -> list[Any]:
+    return tx.rows(
+        tx.sql.feed_page,
         {
             "xmax": str(cursor.seen.xmax),
             "under_way": Texts([str(xid) for xid in cursor.seen.running]),

@@ -1,4 +1,4 @@
-"""Events as lines of JSON, without the job's id and with times in microseconds.
+"""Events as lines of JSON, without the job's id and with times in microseconds. This module is the format of histories.
 
 A line is {"n":..,"at":.. followed by the tail, which is written before the number and the time are known."""
 
@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from daybreak.core.events import FOLD_FROM, KEPT_UNFOLDED, Event, shorten_history
+from daybreak.core.events import Event, shorten_history
 from daybreak.core.model import Reason, State
 from daybreak.core.units import micros, moment
 
@@ -112,10 +112,9 @@ def _event(line: _Line, job: str) -> Event:
 _STARTED: Final = '"kind":"started"'  # cannot occur inside a text, where the quotes are escaped
 
 
-def last_holder(history: str) -> str | None:
+def last_holder(history: str | None) -> str | None:
     """The worker of a job's latest attempt; None if it was never started. Decodes only the line that names it."""
-    at = history.rfind(_STARTED)
-    if at < 0:
+    if not history or (at := history.rfind(_STARTED)) < 0:
         return None
     end = history.find("\n", at)
     return _decode_line(history[history.rfind("\n", 0, at) + 1 : len(history) if end < 0 else end]).by
@@ -130,10 +129,6 @@ def last_time(history: str | None) -> datetime | None:
 
 def joined(history: str | None, line: str) -> str:
     return line if history is None else f"{history}\n{line}"
-
-
-def may_shorten(n: int) -> bool:
-    return n >= FOLD_FROM and n % KEPT_UNFOLDED == 0
 
 
 def shorten(first: Event, history: str) -> str:

@@ -4,39 +4,42 @@ rank, keys and unique names apply now. The next claim, advance or read does it, 
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from daybreak.core.model import JobSpec
 from daybreak.store.protocol import Verdict
+from daybreak.stores.kernel.insert import insert
 from daybreak.stores.postgres import faults
-from daybreak.stores.postgres.insert import Inserting
-from daybreak.stores.postgres.ledger import Ledger
+
+if TYPE_CHECKING:
+    from daybreak.stores.postgres.transaction import PostgresTransaction
 
 _log = logging.getLogger("daybreak.postgres")
 _decode = msgspec.msgpack.Decoder(JobSpec).decode
 encode = msgspec.msgpack.Encoder().encode
 
 
-def accept(ledger: Ledger, limit: int) -> int:
+def accept(tx: PostgresTransaction, limit: int) -> int:
     """Accept up to `limit` jobs and return how many. A refusal is only logged: its submitter is gone."""
-    found = ledger.rows(ledger.sql.take_incoming, (limit,))
+    found = tx.rows(tx.sql.take_incoming, (limit,))
     if not found:
         return 0
     items = sorted(found)
     try:
-        ledger.in_savepoint(lambda: _insert(ledger, [_decode(spec) for _, spec in items]))
+        tx.in_savepoint(lambda: _insert(tx, [_decode(spec) for _, spec in items]))
     except Exception as error:
         if faults.is_retryable(error) or faults.is_lost(error):
             raise
         for n, spec in items:  # one job that cannot be stored must not block all jobs after it
-            _accept_one(ledger, n, spec)
+            _accept_one(tx, n, spec)
     return len(found)
 
 
-def _accept_one(ledger: Ledger, n: int, packed: bytes) -> None:
+def _accept_one(tx: PostgresTransaction, n: int, packed: bytes) -> None:
     try:
-        ledger.in_savepoint(lambda: _insert(ledger, [_decode(packed)]))
+        tx.in_savepoint(lambda: _insert(tx, [_decode(packed)]))
     except Exception as error:
         if faults.is_retryable(error) or faults.is_lost(error):
             raise
@@ -46,14 +49,12 @@ def _accept_one(ledger: Ledger, n: int, packed: bytes) -> None:
             n,
             why,
         )
-        ledger.run(
-            ledger.sql.set_aside, (n, packed, why.encode("ascii", "backslashreplace").decode().replace("\0", ""))
-        )
+        tx.run(tx.sql.set_aside, (n, packed, why.encode("ascii", "backslashreplace").decode().replace("\0", "")))
 
 
-def _insert(ledger: Ledger, specs: list[JobSpec]) -> None:
+def _insert(tx: PostgresTransaction, specs: list[JobSpec]) -> None:
     # Not refused for a full queue: the commit has already confirmed it to the submitter.
-    for answer, spec in zip(Inserting(ledger, specs, bounded=False).insert(), specs, strict=True):
+    for answer, spec in zip(insert(tx, specs, bounded=False), specs, strict=True):
         if answer.verdict is Verdict.SPENT:
             _log.warning(
                 "job %s, submitted within a transaction, was refused: key %r was used by job %s, which has been purged",

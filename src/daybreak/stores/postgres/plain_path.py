@@ -1,7 +1,8 @@
 """The fast path: one round trip, one statement and one commit for an insert or an exchange.
 
 It handles plain requests: new jobs without names or delays, completed jobs, claims without limits. It changes nothing
-if a request is not plain and says so; then the general path (ledger.py) handles it. It may refuse, it may never differ.
+if a request is not plain and says so; then the general path (the kernel on transaction.py) handles it. It may refuse,
+it may never differ.
 """
 
 from __future__ import annotations
@@ -13,12 +14,24 @@ from typing import Any
 
 from daybreak.core import events
 from daybreak.core.events import Event
-from daybreak.core.model import JobSpec, Lease, Settlement, State, has_links
+from daybreak.core.model import JobSpec, Lease, Put, Settlement, State, has_links
 from daybreak.core.units import EPOCH, moment, span
-from daybreak.store.protocol import EVENTS_TOPIC, Claim, Exchange, Exchanged, Inserted, Verdict, job_topic, work_topic
+from daybreak.store.protocol import (
+    EVENTS_TOPIC,
+    REQUEST_KIND,
+    SCHEDULE_KIND,
+    Claim,
+    Exchange,
+    Exchanged,
+    Inserted,
+    Verdict,
+    job_topic,
+    work_topic,
+)
+from daybreak.stores.kernel.records import SETTINGS_KINDS
 from daybreak.stores.postgres import event_lines
 from daybreak.stores.postgres.arrays import Bigints, Blobs, Ints, Smallints, Texts
-from daybreak.stores.postgres.ledger import Lanes
+from daybreak.stores.postgres.lanes import Lanes
 from daybreak.stores.postgres.rows import (
     JobState,
     pack_carry,
@@ -29,6 +42,7 @@ from daybreak.stores.postgres.rows import (
     text_bytes,
     unpack_carry,
 )
+from daybreak.stores.postgres.transaction import LOCK_CLASSES
 
 # Looked up once: access to an enum member runs Python code each time.
 NEW, QUEUED, COMPLETED = Verdict.NEW, State.QUEUED, State.COMPLETED
@@ -298,3 +312,16 @@ def changed_topics(exchange: Exchange, rows: Sequence[Any]) -> set[str]:
 
 def knows_lanes(rows: Sequence[Any], lanes: Lanes) -> bool:
     return all(row[4] in lanes.names for row in rows[1:])
+
+
+# -- put ---------------------------------------------------------------------------------------------------------------
+
+
+def is_plain_put(put: Put) -> bool:
+    """Whether one statement is enough: no expected revision, no settings, no event, no jobs, nobody to wake."""
+    has_effect = put.kind in SETTINGS_KINDS or put.kind in (REQUEST_KIND, SCHEDULE_KIND)
+    return not has_effect and put.expect is None and put.value is not None and not put.tells and not put.inserts
+
+
+def put_params(put: Put) -> tuple[Any, ...]:
+    return LOCK_CLASSES["record"], f"{put.kind}:{put.name}", put.kind, put.name, put.value

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from functools import partial
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from daybreak.core.errors import BadInput
-from daybreak.core.events import Event, submitted
-from daybreak.core.model import DEFAULT_OPTIONS, FINAL, Failure, Job, JobSpec, Lease, Need, Options, Reason, State
-from daybreak.core.units import clean, micros, moment, span
+from daybreak.core.model import DEFAULT_OPTIONS, Failure, JobSpec, Need, Options, State
+from daybreak.core.rank import Rank
+from daybreak.core.units import clean
+from daybreak.stores.kernel.history import HistoryFormat
+from daybreak.stores.kernel.row import LaneName, Row
 from daybreak.stores.postgres import event_lines
 
-STEADY, WALL = 0, 1
 HOLD_FOR = JobSpec(id="", task="").hold_for
 
 
@@ -142,10 +145,6 @@ def _or_null(packed: bytes) -> bytes | None:
     return None if packed == _EMPTY else packed
 
 
-LaneName = tuple[str, str, int]
-Values = tuple[Any, ...]
-
-
 def spec_of(
     lane: LaneName,
     id: str,  # noqa: A002
@@ -173,167 +172,97 @@ def spec_of(
     )  # fmt: skip
 
 
-@dataclass(slots=True, eq=False)
-class Row:
-    """One job in any state: the columns of the statement `load_jobs`."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class PostgresRow(Row):
+    """One job in any state."""
 
-    seq: int
-    id: str
+    lines: ClassVar[HistoryFormat] = event_lines
+
+
+# Looked up once: access to an enum member runs Python code each time.
+_STATES = {state.value: state for state in State}
+_NO_CARRY = JobState()
+
+
+def row_of(values: Sequence[Any], name: LaneName) -> PostgresRow:
+    """A row of the statement `load_jobs`."""
+    (
+        seq, id_, _, band, order, priority, asked, created, arrived, expires, by, run, owner, key, uniq, options, extra,
+        args, state, attempt, fence, n, started, progress, carry, note, message, history, clock, due, worker, until,
+        term, call, reaped, alone, suspending, cancelling, reason, finished, purge_at, result, cause, ahead,
+    ) = values  # fmt: skip
+    carried = _NO_CARRY if carry is None else _unpack_carry(carry)
+    row = PostgresRow(
+        seq=seq, id=id_, name=name, options=unpack_options(options), unique=uniq, priority=priority, created=created,
+        arrived=arrived, read_spec=partial(spec_of, name, id_, asked, by, run, owner, key, uniq, options, extra, args),
+        band=band, ord=order, expires=expires, state=_STATES[state], attempt=attempt, fence=fence, n=n,
+        lost=carried.lost, timeouts=carried.timeouts, checkpoint=carried.checkpoint, failure=carried.failure,
+        note=text_of(note), message=text_of(message), progress=progress, started=started, blocked_since=carried.since,
+        history=history, clock=clock, due=due, cause=cause, worker=worker, until=until, term=term or 0, call=call,
+        reaped=bool(reaped), alone=bool(alone), ahead=bool(ahead), suspending=bool(suspending),
+        cancelling=None if cancelling is None else cancelling.decode(), reason=reason, finished=finished,
+        purge_at=purge_at, result=result,
+    )  # fmt: skip
+    row.stored = row.place
+    return row
+
+
+class QueuedHead(NamedTuple):
+    """The rank of a queued job and what it needs: a row of the statement `claim_lane`."""
+
     lane: int
-    name: LaneName
     band: int
     ord: int
+    seq: int
     priority: int
-    asked: int
-    created: int
-    arrived: int
     expires: int | None
-    by: str
-    run: str | None
-    owner: str | None
-    key: str | None
-    uniq: str | None
-    options: bytes | None
-    extra: bytes | None
-    args: bytes
-    state: State
     attempt: int
-    fence: int
-    n: int
-    started: int | None
-    progress: float | None
-    carry: JobState
-    note: bytes | None
-    message: bytes | None
-    history: str | None
-    clock: int | None
-    due: int | None
-    worker: str | None
-    until: int | None
-    term: int | None
-    call: str | None
-    reaped: bool | None
-    alone: bool | None
-    suspending: bool | None
-    cancelling: bytes | None
-    reason: str | None
-    finished: int | None
-    purge_at: int | None
-    result: bytes | None
-    cause: str | None = None
-    ahead: bool | None = None
-    spec: JobSpec = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.spec = spec_of(
-            self.name, self.id, self.asked, self.by, self.run, self.owner, self.key, self.uniq, self.options,
-            self.extra, self.args,
-        )  # fmt: skip
-
-    @classmethod
-    def of(cls, values: Values, name: LaneName) -> Row:
-        """Make one from a row of the statement `load_jobs`."""
-        fields = list(values)
-        fields[24] = unpack_carry(values[24])
-        fields[18] = State(values[18])
-        fields.insert(3, name)
-        return cls(*fields)
-
-    @property
-    def queue(self) -> str:
-        return self.name[0]
+    packed_needs: str | None
+    packed_carry: bytes | None
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return self.spec.options.resources
+        return unpack_needs(self.packed_needs)
 
     @property
-    def since(self) -> int | None:
-        return self.carry.since
-
-    def as_job(self) -> Job:
-        carry = self.carry
-        return Job(
-            spec=self.spec,
-            seq=self.seq,
-            state=self.state,
-            reason=None if self.reason is None else Reason(self.reason),
-            blocked_on=self.cause if self.state is State.BLOCKED else None,
-            priority=self.priority,
-            attempt=self.attempt,
-            fence=self.fence,
-            revision=self.n,
-            lost=carry.lost,
-            timeouts=carry.timeouts,
-            created_at=moment(self.created),
-            updated_at=event_lines.last_time(self.history) or moment(self.created),
-            run_at=self.due_at,
-            expires_at=_moment(self.expires),
-            started_at=_moment(self.started),
-            finished_at=_moment(self.finished),
-            worker=event_lines.last_holder(self.history or "") if self.state in FINAL else self.worker,
-            leased_until=_moment(self.until),
-            progress=self.progress,
-            message=(self.message or b"").decode(),
-            note=(self.note or b"").decode(),
-            cancelling=self.cancelling is not None,
-            suspending=bool(self.suspending),
-            checkpoint=carry.checkpoint,
-            result=self.result,
-            failure=carry.failure,
-        )
-
-    def as_lease(self) -> Lease:
-        assert self.worker is not None
-        assert self.until is not None
-        assert self.started is not None
-        return Lease(
-            seq=self.seq,
-            spec=self.spec,
-            fence=self.fence,
-            attempt=self.attempt,
-            priority=self.priority,
-            worker=self.worker,
-            until=moment(self.until),
-            lease_for=timedelta(microseconds=self.term or 0),
-            started_at=moment(self.started),
-            created_at=moment(self.created),
-            lost=self.carry.lost,
-            timeouts=self.carry.timeouts,
-            checkpoint=self.carry.checkpoint,
-            call=self.call,
-            reaped=bool(self.reaped),
-            alone=bool(self.alone),
-            begun=not self.ahead,
-        )
+    def blocked_since(self) -> int | None:
+        return None if self.packed_carry is None else _unpack_carry(self.packed_carry).since
 
     @property
-    def due_at(self) -> datetime | None:
-        return moment(self.due) if self.due is not None and self.state is State.SCHEDULED else None
-
-    def first_event(self) -> Event:
-        """The `submitted` event. It is not stored with the history because the immutable row has all of it."""
-        due = first_due(self.spec, self.created, self.arrived)
-        state = State.SCHEDULED if due is not None else State.QUEUED if self.spec.holder is None else State.BLOCKED
-        return submitted(self.spec, state, moment(self.created), None if due is None else moment(due[1]))
-
-    def events(self) -> list[Event]:
-        return event_lines.whole(self.first_event(), self.history)
+    def rank(self) -> Rank:
+        return Rank(self.band, self.ord, self.seq)
 
 
-def first_due(spec: JobSpec, wall: int, steady: int) -> tuple[int, int] | None:
-    """The clock and the time at which a new job falls due; None if it is due now."""
-    if spec.run_at is not None:
-        due = micros(spec.run_at)
-        return (WALL, due) if due > wall else None
-    if spec.delay is not None:
-        due = steady + span(spec.delay)
-        return (STEADY, due) if due > steady else None
-    return None
+def queued_row_of(head: QueuedHead, values: Sequence[Any], name: LaneName) -> PostgresRow:
+    """A queued job: its head, and a row of the statement `lock_ready_free`."""
+    (
+        seq, attempt, fence, n, carry, history, id_, asked, created, by, run, owner, key, uniq, options, extra, args,
+        arrived, started, progress, note, message,
+    ) = values  # fmt: skip
+    carried = _NO_CARRY if carry is None else _unpack_carry(carry)
+    row = PostgresRow(
+        seq=seq, id=id_, name=name, options=unpack_options(options), unique=uniq, priority=head.priority,
+        created=created, arrived=arrived,
+        read_spec=partial(spec_of, name, id_, asked, by, run, owner, key, uniq, options, extra, args),
+        band=head.band, ord=head.ord, expires=head.expires, state=State.QUEUED, attempt=attempt, fence=fence, n=n,
+        lost=carried.lost, timeouts=carried.timeouts, checkpoint=carried.checkpoint, failure=carried.failure,
+        note=text_of(note), message=text_of(message), progress=progress, started=started, blocked_since=carried.since,
+        history=history,
+    )  # fmt: skip
+    row.stored = row.place
+    return row
 
 
-def _moment(value: int | None) -> datetime | None:
-    return None if value is None else moment(value)
+def carry_of(row: Row) -> bytes | None:
+    """What a job carries over, packed."""
+    is_new = row.failure is None and row.checkpoint is None and row.blocked_since is None
+    if is_new and not row.lost and not row.timeouts:
+        return None
+    return pack_carry(JobState(row.lost, row.timeouts, row.checkpoint, row.failure, row.blocked_since))
+
+
+def text_of(packed: bytes | None) -> str:
+    return packed.decode() if packed else ""
 
 
 def text_bytes(text: str) -> bytes | None:

@@ -1,7 +1,7 @@
 -- The immutable part of a job.
 
--- name: delete_job
-DELETE FROM daybreak.job j WHERE j.seq = %b::bigint
+-- name: delete_jobs
+DELETE FROM daybreak.job j WHERE j.seq = ANY (%b::bigint[])
 
 -- name: insert_job
 INSERT INTO daybreak.job (seq, id, lane, band, ord, priority, asked, created, arrived, expires, by, run, owner, key, uniq,
@@ -40,11 +40,9 @@ LEFT JOIN LATERAL (SELECT * FROM daybreak.held h WHERE h.seq = j.seq OFFSET 0) h
 -- name: next_seqs
 SELECT nextval('daybreak.seq') FROM generate_series(1, %b::integer)
 
--- name: rerank_job
-UPDATE daybreak.job j SET band = %b::smallint, ord = %b::bigint, priority = %b::smallint WHERE j.seq = %b::bigint
-
--- name: seq_of_id
-SELECT j.seq FROM daybreak.job j WHERE j.id = %b::text
+-- name: rerank_jobs
+UPDATE daybreak.job j SET band = a.band, ord = a.ord, priority = a.priority
+FROM unnest(%b::bigint[], %b::smallint[], %b::bigint[], %b::smallint[]) AS a(seq, band, ord, priority) WHERE j.seq = a.seq
 
 -- name: seqs_of_ids
 SELECT j.id, j.seq FROM daybreak.job j WHERE j.id = ANY (%b::text[])

@@ -1,13 +1,12 @@
 -- Idempotency keys and unique names.
 
 -- name: delete_keys
-DELETE FROM daybreak.idem i WHERE i.id = %b::text
+DELETE FROM daybreak.idem i WHERE i.id = ANY (%b::text[])
 
--- name: delete_unique
-DELETE FROM daybreak.uniq u WHERE u.name = %b::text AND u.seq = %b::bigint
-
--- name: holder_of
-SELECT u.seq FROM daybreak.uniq u WHERE u.name = %b::text
+-- name: delete_uniques
+-- A name without a seq is deleted whoever has it.
+DELETE FROM daybreak.uniq u USING unnest(%b::text[], %b::bigint[]) AS a(name, seq)
+WHERE u.name = a.name AND u.seq = coalesce(a.seq, u.seq)
 
 -- name: holders_of
 SELECT u.name, u.seq FROM daybreak.uniq u WHERE u.name = ANY (%b::text[])
@@ -46,4 +45,6 @@ DELETE FROM daybreak.idem i WHERE i.dropped <= %b::bigint AND i.key IN (
     SELECT k.key FROM daybreak.idem k WHERE k.dropped <= %b::bigint ORDER BY k.dropped, k.key LIMIT %b::bigint)
 
 -- name: spend_keys
-UPDATE daybreak.idem i SET dropped = %b::bigint + coalesce(%b::bigint, i.at, %b::bigint) WHERE i.id = %b::text
+-- `since` is NULL for most: then a key is spent from its own submit on, or from that of its job.
+UPDATE daybreak.idem i SET dropped = a.keys_for + coalesce(a.since, i.at, a.arrived)
+FROM unnest(%b::text[], %b::bigint[], %b::bigint[], %b::bigint[]) AS a(id, keys_for, since, arrived) WHERE i.id = a.id

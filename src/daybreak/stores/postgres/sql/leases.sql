@@ -1,8 +1,5 @@
 -- Leases: start, extend, take over, end.
 
--- name: request_lease_end
-UPDATE daybreak.lease l SET cancelling = %b::bytea, suspending = %b::boolean, n = %b::integer, history = %b::text WHERE l.seq = %b::bigint
-
 -- name: delete_lease
 DELETE FROM daybreak.lease p WHERE p.seq = ANY (%b::bigint[])
 
@@ -42,7 +39,13 @@ SELECT p.seq FROM daybreak.lease p WHERE p.seq = ANY (%b::bigint[]) ORDER BY p.s
 SELECT t.now, EXISTS (SELECT 1 FROM daybreak.lease l WHERE l.until <= t.now OR l.until > t.now + l.term)
 FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - %b::bigint AS now) t
 
--- name: take_over_lease
-UPDATE daybreak.lease l SET fence = %b::integer, n = %b::integer, worker = %b::text, until = %b::bigint, term = %b::bigint,
-    call = NULL, reaped = true, history = %b::text
-WHERE l.seq = %b::bigint
+-- name: update_leases
+UPDATE daybreak.lease l SET attempt = a.attempt, fence = a.fence, n = a.n, worker = a.worker, until = a.until, term = a.term,
+    started = a.started, call = a.call, carry = a.carry, history = a.history, progress = a.progress, message = a.message,
+    reaped = a.reaped, alone = a.alone, ahead = a.ahead, suspending = a.suspending, cancelling = a.cancelling
+FROM unnest(%b::bigint[], %b::integer[], %b::integer[], %b::integer[], %b::text[], %b::bigint[], %b::bigint[], %b::bigint[],
+            %b::text[], %b::bytea[], %b::text[], %b::double precision[], %b::bytea[], %b::boolean[], %b::boolean[], %b::boolean[],
+            %b::boolean[], %b::bytea[])
+    AS a(seq, attempt, fence, n, worker, until, term, started, call, carry, history, progress, message, reaped, alone, ahead,
+         suspending, cancelling)
+WHERE l.seq = a.seq

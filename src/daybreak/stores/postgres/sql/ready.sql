@@ -30,7 +30,7 @@ JOIN daybreak.ready r ON r.lane = j.lane AND r.band = j.band AND r.ord = j.ord A
 WHERE j.lane = ANY (%b::integer[]) AND r.seq <> ALL (%b::bigint[]) AND j.id = %b::text
 
 -- name: claim_lane
--- The first jobs of some lanes, in rank order. Locks nothing and reads only what the rank needs: see claim.py.
+-- The first jobs of some lanes, in rank order. Locks nothing and reads only what the rank needs: see take_heads.
 SELECT r.lane, r.band, r.ord, r.seq, r.priority, r.expires, r.attempt, r.needs, r.carry
 FROM unnest(%b::integer[]) AS a(lane)
 CROSS JOIN LATERAL (
@@ -66,10 +66,10 @@ WHERE j.seq = ANY (%b::bigint[]) ORDER BY p.seq FOR UPDATE OF p
 -- name: lock_ready_free
 -- Locks the chosen jobs that no other transaction holds; returns all that a lease carries.
 SELECT l.seq, l.attempt, l.fence, l.n, l.carry, l.history, j.id, j.asked, j.created, j.by, j.run, j.owner, j.key, j.uniq,
-       j.options, j.extra, j.args
+       j.options, j.extra, j.args, j.arrived, l.started, l.progress, l.note, l.message
 FROM unnest(%b::integer[], %b::smallint[], %b::bigint[], %b::bigint[]) AS a(lane, band, ord, seq)
 CROSS JOIN LATERAL (
-    SELECT p.seq, p.attempt, p.fence, p.n, p.carry, p.history FROM daybreak.ready p
+    SELECT p.seq, p.attempt, p.fence, p.n, p.carry, p.history, p.started, p.progress, p.note, p.message FROM daybreak.ready p
     WHERE p.lane = a.lane AND p.band = a.band AND p.ord = a.ord AND p.seq = a.seq FOR UPDATE SKIP LOCKED) l
 CROSS JOIN LATERAL (SELECT * FROM daybreak.job j WHERE j.seq = l.seq OFFSET 0) j
 

@@ -12,9 +12,6 @@ SELECT g.name FROM daybreak.gauge g WHERE g.look <= %b::bigint ORDER BY g.look, 
 -- name: has_max_waiting
 SELECT EXISTS (SELECT 1 FROM daybreak.gauge g WHERE g.name = ANY (%b::text[]) AND g.max_waiting IS NOT NULL)
 
--- name: kept_for
-SELECT g.name FROM daybreak.gauge g WHERE g.kept_seq = %b::bigint
-
 -- name: load_gauges
 SELECT g.name, g.slots, g.every, g.burst, g.max_waiting, g.probes, g.shut_until, g.used, g.waiting, g.tat, g.look, g.kept_seq,
        g.kept_priority, g.kept_slots, g.fence, g.sparing_until, g.credit, g.spare_at, g.taken_at

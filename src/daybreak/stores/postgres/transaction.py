@@ -1,0 +1,549 @@
+"""One transaction on the tables of PostgreSQL, and what it writes once, at its end: tallies, totals and events.
+
+Locks are taken in this order, so that transactions cannot deadlock: the resource lock, queues, idempotency keys, unique
+names, records, jobs. A transaction that finds out late that it needs the resource lock starts over with it
+(`faults.NeedsResourceLock`). Under the resource lock, no other transaction changes a queued, blocked or suspended job
+that needs resources."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import takewhile
+from typing import Any, Final, Protocol
+
+from daybreak.core.model import DEFAULT_QUEUE, FINAL, Put, QueueSettings, State
+from daybreak.core.resource_gauge import MAX_PARKED_PER_CLAIM, Gauge
+from daybreak.core.units import span
+from daybreak.store.protocol import EVENTS_TOPIC, Claim
+from daybreak.stores.kernel.port import Head, HeldLease, KeyEntry, NameChange, NameKind, NewKey, NextDue
+from daybreak.stores.kernel.row import LaneName, Row
+from daybreak.stores.kernel.transaction import Transaction
+from daybreak.stores.postgres import event_lines, faults, outbox
+from daybreak.stores.postgres.arrays import Bigints, Blobs, Bools, Floats, Ints, Smallints, Texts
+from daybreak.stores.postgres.clock import SERVER_TIME
+from daybreak.stores.postgres.gauge_rows import gauge_of, values_of
+from daybreak.stores.postgres.job_tables import TABLES, JobTables, cause_of
+from daybreak.stores.postgres.lanes import Lanes
+from daybreak.stores.postgres.rows import (
+    PostgresRow,
+    QueuedHead,
+    pack_carry,
+    queued_row_of,
+    row_of,
+    text_bytes,
+    unpack_carry,
+    unpack_options,
+)
+from daybreak.stores.postgres.sequences import SequenceCache
+from daybreak.stores.postgres.statements import Statements
+from daybreak.stores.postgres.totals import tally_columns, total_columns
+
+EVENTS_PER_FEED_ROW: Final = 500
+ACCEPTED_PER_CLAIM: Final = 100  # jobs from the outbox, more than the claim asks for
+LOCK_CLASSES: Final[dict[NameKind, int]] = {"key": 0x44424B, "unique": 0x44424E, "record": 0x444252}
+UNLOCKED_BESIDE_RESOURCES: Final = frozenset({State.QUEUED, State.BLOCKED, State.SUSPENDED})
+
+
+class StatementRunner(Protocol):
+    """Runs statements: a connection inside a transaction."""
+
+    def rows(self, statement: str, params: Sequence[Any] | dict[str, Any] = ()) -> list[Any]: ...
+
+    def run(self, statement: str, params: Sequence[Any] = ()) -> int: ...
+
+
+@dataclass(slots=True)
+class PackedLease(HeldLease):
+    """A lease for a heartbeat, with what the job carries over."""
+
+    packed_carry: bytes | None = None
+
+    @property
+    def carry(self) -> bytes | None:
+        """What the job carries over, with the checkpoint of the heartbeat."""
+        carry = unpack_carry(self.packed_carry)
+        carry.checkpoint = self.checkpoint
+        return pack_carry(carry)
+
+
+class PostgresTransaction(Transaction):
+    """`wall` is the server's time; steady time is `wall` minus `offset`. `is_given`: the caller passed the time in, so
+    it stands still."""
+
+    row_type = PostgresRow
+
+    def __init__(
+        self,
+        db: StatementRunner,
+        sql: Statements,
+        lanes: Lanes,
+        time: int,
+        *,
+        offset: int = 0,
+        is_given: bool = False,
+        sequences: SequenceCache | None = None,
+    ) -> None:
+        super().__init__(time, time - offset)
+        self.sql = sql
+        self.rows = db.rows
+        self.run = db.run
+        self.lanes = lanes
+        self._is_given = is_given
+        self._offset = offset
+        self._sequences = sequences or SequenceCache()
+        self._count_new: Callable[[], int] | None = None
+        self._tables = JobTables(sql, db.run)
+        self._locked: set[int] = set()  # jobs that no other transaction can move until this one ends
+        self._are_lanes_loaded = False
+        self._locked_queues: set[str] = set()
+        self._has_resource_lock = False
+        self._waiting: Counter[str] = Counter()  # jobs blocked on each loaded resource
+        self._recounted: set[str] = set()  # resources whose count of waiting jobs must be written
+        self._fail_fast: dict[int, bool] = {}
+        self._spent_keys: list[tuple[str, int, int | None, int]] = []
+        self._freed_keys: list[str] = []
+
+    @property
+    def deleted_rows(self) -> int:
+        """How many rows were deleted from the tables `ready` and `delayed`."""
+        return self._tables.deleted_rows
+
+    def value(self, statement: str, params: Sequence[Any] = ()) -> Any:
+        """The first column of the first row; None if there is no row."""
+        found = self.rows(statement, params)
+        return found[0][0] if found else None
+
+    def seqs(self, statement: str, *params: object) -> list[int]:
+        """A column of job numbers."""
+        return [seq for (seq,) in self.rows(statement, params)]
+
+    def in_savepoint(self, do: Callable[[], None]) -> None:
+        """Run `do` in a savepoint. If it raises, everything is as before, here and in the database."""
+        before, lanes, locked = self.mark(), self.lanes, set(self._locked)
+        self.run("SAVEPOINT tried")
+        try:
+            do()
+            self.write()
+        except Exception as error:
+            with contextlib.suppress(Exception):  # the connection may be lost
+                self.run("ROLLBACK TO SAVEPOINT tried")
+            self.rewind(before)
+            self.lanes, self._locked, self._are_lanes_loaded = lanes, locked, False
+            self._waiting.clear()
+            self._recounted.clear()
+            raise error from None
+        self.run("RELEASE SAVEPOINT tried")
+
+    # -- lanes ---------------------------------------------------------------------------------------------------------
+
+    def lane(self, name: LaneName) -> int:
+        """The number of a lane, which is created if it does not exist."""
+        if (number := self.lanes.numbers.get(name)) is None:
+            self._load_lanes()
+            if (number := self.lanes.numbers.get(name)) is None:
+                self.lanes = self.lanes.copy()
+                self.run(self.sql.insert_lane, name)
+                self._are_lanes_loaded = False
+                self._load_lanes()
+                number = self.lanes.numbers[name]
+        return number
+
+    def name_of(self, lane: int) -> LaneName:
+        if lane not in self.lanes.names:
+            self._are_lanes_loaded = False
+            self._load_lanes()
+        return self.lanes.names[lane]
+
+    def lanes_of(
+        self, queue: str | None, tasks: frozenset[tuple[str, int]] | None = None, task: str | None = None
+    ) -> list[int]:
+        """The lanes of a queue, of some tasks, or of one task in all its versions."""
+        self._load_lanes()
+        return [
+            number
+            for (of_queue, of_task, version), number in list(
+                self.lanes.numbers.items()
+            )  # a copy, because other threads add to it
+            if queue in (None, of_queue) and task in (None, of_task) and (tasks is None or (of_task, version) in tasks)
+        ]
+
+    def _load_lanes(self) -> None:
+        """Load the lanes as this transaction sees them: other processes may have added some."""
+        if not self._are_lanes_loaded:
+            for number, *name in self.rows(self.sql.all_lanes):
+                self.lanes.add(number, tuple(name))
+            self._are_lanes_loaded = True
+
+    # -- reading jobs --------------------------------------------------------------------------------------------------
+
+    def peek_rows(self, seqs: Sequence[int]) -> list[Row]:
+        if not seqs:
+            return []
+        return [row_of(values, self.name_of(values[2])) for values in self.rows(self.sql.load_jobs, (Bigints(seqs),))]
+
+    def read_rows(self, seqs: Sequence[int]) -> list[Row]:
+        """A job that moves while this transaction waits for its lock is read again."""
+        while True:
+            rows = self.peek_rows(seqs)
+            unlocked: dict[str, list[int]] = {}
+            for row in rows:
+                if row.seq not in self._locked and not self._is_protected(row):
+                    unlocked.setdefault(TABLES[row.state], []).append(row.seq)
+            if not unlocked:
+                return rows
+            for table, found in sorted(unlocked.items()):
+                self._locked.update(self.seqs(self.sql.text(f"lock_{table}"), Bigints(sorted(found))))
+
+    def _is_protected(self, row: Row) -> bool:
+        """Whether the resource lock is enough to change a job. For a job that needs resources it is required."""
+        if not row.needs or row.state in FINAL:
+            return False
+        if not self._has_resource_lock:
+            raise faults.NeedsResourceLock
+        return row.state in UNLOCKED_BESIDE_RESOURCES
+
+    def seqs_of(self, ids: Sequence[str]) -> dict[str, int]:
+        return dict(self.rows(self.sql.seqs_of_ids, (Texts(ids),)))
+
+    def _lock_found(self, statement: str, *params: object) -> list[int]:
+        found = self.seqs(statement, *params)
+        self._locked.update(found)
+        return found
+
+    def lapsed(self, until: int, longest: int, limit: int) -> list[int]:
+        return self._lock_found(self.sql.lapsed_leases, until, longest, limit)
+
+    def due(self, clock: int, until: int, limit: int) -> list[int]:
+        return self._lock_found(self.sql.due_jobs, clock, until, limit)
+
+    def stale_jobs(self, limit: int) -> list[int]:
+        return self._lock_found(self.sql.stale_jobs, self.steady, limit)
+
+    def overdue(self, limit: int) -> list[int]:
+        return self.seqs(self.sql.overdue_jobs, self.steady, limit)
+
+    def leases_of_call(self, worker: str, call: str) -> list[int]:
+        return self.seqs(self.sql.leases_of_call, worker, call)
+
+    def next_due(self) -> NextDue:
+        return NextDue(*self.rows(self.sql.next_due)[0])
+
+    def last_in_rank(self, queue: str, cause: str | None) -> int | None:
+        lanes, sql = Ints(self.lanes_of(queue)), self.sql
+        if cause is None:
+            last: int | None = self.value(sql.last_in_lanes, (lanes,))
+        else:
+            last = self.value(sql.last_waiting_in_lanes, (lanes, cause))
+        return last
+
+    # -- claims --------------------------------------------------------------------------------------------------------
+
+    def before_claim(self, claim: Claim) -> None:
+        outbox.accept(self, claim.limit + ACCEPTED_PER_CLAIM)
+
+    def heads(self, queues: Sequence[str], claim: Claim, limit: int, seen: Sequence[int]) -> dict[str, Iterator[Head]]:
+        """Reads only what the rank needs, and locks nothing."""
+        lanes = [lane for queue in queues for lane in self.lanes_of(queue, claim.tasks)]
+        if not lanes:
+            return {}
+        if claim.job is not None:
+            found = self.rows(self.sql.claim_job, (Ints(lanes), Bigints(seen), claim.job))
+        else:
+            if not self._has_resource_lock:  # then no job is parked
+                limit -= MAX_PARKED_PER_CLAIM
+            found = self.rows(self.sql.claim_lane, (Ints(lanes), Bigints(seen), limit))
+        by_queue: dict[str, list[QueuedHead]] = {}
+        for values in found:
+            by_queue.setdefault(self.name_of(values[0])[0], []).append(QueuedHead(*values))
+        if self._has_resource_lock:
+            self._find_fail_fast([head for heads in by_queue.values() for head in heads if head.packed_needs])
+        for heads in by_queue.values():
+            heads.sort(key=_rank)
+        return {queue: iter(heads) for queue, heads in by_queue.items()}
+
+    def _find_fail_fast(self, heads: Sequence[QueuedHead]) -> None:
+        """Read the options of the jobs that an open breaker stops, all together."""
+        self.gauges.load_needs(heads)
+        if stopped := [head.seq for head in heads if self.gauges.shut(head.needs) is not None]:
+            self.fail_fast_among(stopped)
+
+    def fail_fast_among(self, seqs: Sequence[int]) -> set[int]:
+        known = self._fail_fast  # options never change
+        if unknown := [seq for seq in seqs if seq not in known]:
+            for seq, options in self.rows(self.sql.options_of, (Bigints(unknown),)):
+                known[seq] = unpack_options(options).fail_fast
+        return {seq for seq in seqs if known[seq]}
+
+    def take_heads(self, heads: Sequence[Head]) -> dict[int, Row]:
+        taken = {head.seq: self._rows[head.seq] for head in heads if head.seq in self._rows}
+        queued = {head.seq: head for head in heads if isinstance(head, QueuedHead) and head.seq not in taken}
+        if not queued:
+            return taken
+        if needy := [head.seq for head in queued.values() if head.packed_needs is not None]:
+            # A claim on the plain path may hold them briefly, until it sees that they need resources. It waits for
+            # nobody meanwhile, so this cannot deadlock.
+            self._lock_found(self.sql.lock_ready, Bigints(needy))
+        lane, band, order, seq, *_ = zip(*queued.values(), strict=True)
+        found = self.rows(self.sql.lock_ready_free, (Ints(lane), Smallints(band), Bigints(order), Bigints(seq)))
+        for values in found:
+            head = queued[values[0]]
+            row = taken[head.seq] = queued_row_of(head, values, self.name_of(head.lane))
+            self._locked.add(head.seq)
+            self.keep(row)
+        return taken
+
+    # -- writing jobs --------------------------------------------------------------------------------------------------
+
+    def expect_new(self, count: Callable[[], int]) -> None:
+        self._count_new = count
+
+    def next_seq(self) -> int:
+        if self._count_new is not None:
+            self._sequences.reserve(self.sql.next_seqs, self._count_new(), self.rows)
+            self._count_new = None
+        return self._sequences.take(self.sql.next_seqs, self.rows)
+
+    def write_rows(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            if row.stored is None:
+                self.lane(row.name)
+                self._locked.add(row.seq)
+            self._count_waiting(row, cause_of(row.state, row.cause))
+        self._tables.write(rows, self.lanes.numbers)
+
+    def delete_rows(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            self._count_waiting(row, None)
+            self._locked.discard(row.seq)
+        self._write_spent_keys()
+        self._tables.delete(rows, self.lanes.numbers)
+
+    def _count_waiting(self, row: Row, after: str | None) -> None:
+        before = None if row.stored is None else cause_of(row.stored.state, row.stored.cause)
+        if before == after:
+            return
+        for cause, by in ((before, -1), (after, 1)):
+            if cause is not None:
+                self.gauges.load((cause,))
+                self._waiting[cause] += by
+                self._recounted.add(cause)
+
+    # -- keys and unique names -----------------------------------------------------------------------------------------
+
+    def lock_names(self, kind: NameKind, names: Iterable[str]) -> None:
+        if wanted := list(names):
+            self.rows(self.sql.lock_names, (LOCK_CLASSES[kind], Texts(wanted)))
+
+    def read_keys(self, keys: Sequence[str]) -> dict[str, KeyEntry]:
+        self._write_spent_keys()
+        found = self.rows(self.sql.keys_of, (Texts(keys),))
+        return {key: KeyEntry(digest, job, seq, until) for key, digest, job, seq, until in found}
+
+    def write_keys(self, keys: Sequence[NewKey]) -> None:
+        key, digest, job, at = zip(*{one.key: one for one in keys}.values(), strict=True)
+        self.run(self.sql.insert_keys, (Texts(key), Texts(digest), Texts(job), Bigints(at)))
+
+    def free_keys(self, job: str) -> None:
+        self._freed_keys.append(job)
+
+    def spend_keys(self, row: Row, keys_for: int, since: int | None) -> None:
+        self._spent_keys.append((row.id, keys_for, since, row.arrived))
+
+    def _write_spent_keys(self) -> None:
+        if self._freed_keys:
+            self.run(self.sql.delete_keys, (Texts(self._freed_keys),))
+            self._freed_keys.clear()
+        if self._spent_keys:
+            job, keys_for, since, arrived = zip(*self._spent_keys, strict=True)
+            self.run(self.sql.spend_keys, (Texts(job), Bigints(keys_for), Bigints(since), Bigints(arrived)))
+            self._spent_keys.clear()
+
+    def purge_keys(self, limit: int) -> int:
+        return self.run(self.sql.purge_keys, (self.steady, self.steady, limit))
+
+    def read_holders(self, names: Sequence[str]) -> dict[str, int]:
+        return dict(self.rows(self.sql.holders_of, (Texts(names),)))
+
+    def write_names(self, changes: Sequence[NameChange]) -> None:
+        taken = sorted((name, seq) for name, seq, kind in changes if kind == "take")
+        freed = sorted((name, None if kind == "free" else seq) for name, seq, kind in changes if kind != "take")
+        for statement, pairs in ((self.sql.delete_uniques, freed), (self.sql.insert_uniques, taken)):
+            if pairs:
+                self.run(statement, (Texts([name for name, _ in pairs]), Bigints([seq for _, seq in pairs])))
+
+    # -- queues --------------------------------------------------------------------------------------------------------
+
+    def read_settings(self, queues: Sequence[str]) -> Mapping[str, QueueSettings]:
+        settings = dict.fromkeys(queues, DEFAULT_QUEUE)
+        for name, paused, max_running, capacity, sheds, aging, patience, weight in self.rows(
+            self.sql.get_queues, (Texts(queues),)
+        ):
+            settings[name] = QueueSettings(
+                paused=paused,
+                max_running=max_running,
+                capacity=capacity,
+                when_full="shed" if sheds else "refuse",
+                discipline="aging" if aging else "fifo",
+                patience=timedelta(microseconds=patience),
+                weight=weight,
+            )
+        return settings
+
+    def write_settings(self, queue: str, settings: QueueSettings | None) -> None:
+        self.rows(self.sql.lock_claims)
+        if settings is None:
+            self.run(self.sql.delete_queue, (queue,))
+            return
+        self.run(
+            self.sql.put_queue,
+            (
+                queue, settings.paused, settings.max_running, settings.capacity, settings.when_full == "shed",
+                settings.discipline == "aging", span(settings.patience), settings.weight,
+            ),
+        )  # fmt: skip
+
+    def lock_queues(self, queues: Sequence[str]) -> None:
+        wanted = [queue for queue in queues if queue not in self._locked_queues]
+        if wanted:
+            self.rows(self.sql.lock_queues, (Texts(wanted),))
+            if not self._is_given:  # the wait for the lock took time, and a lease counts from when it is granted
+                self._advance_time(self.value(SERVER_TIME))
+            self._locked_queues.update(wanted)
+            self.load_settings(wanted)
+
+    def share_claims(self) -> None:
+        """Exclude a change of queue settings until the end of the transaction."""
+        self.rows(self.sql.share_claims)
+
+    def _advance_time(self, wall: int) -> None:
+        wall = max(self.wall, wall)
+        self.set_time(wall, wall - self._offset)
+
+    def read_tallies(self, queues: Sequence[str], states: frozenset[State]) -> dict[str, int]:
+        return dict(self.rows(self.sql.tallied, (Texts(queues), Texts([state.value for state in states]))))
+
+    # -- resources -----------------------------------------------------------------------------------------------------
+
+    def lock_resources(self) -> None:
+        """Take the lock on all resources until the end of the transaction. It must be the transaction's first lock."""
+        time = self.value(self.sql.lock_gauges)
+        if not self._is_given:
+            self._advance_time(time)
+        self._has_resource_lock = True
+
+    def read_gauges(self, names: Sequence[str]) -> Mapping[str, Gauge]:
+        if not self._has_resource_lock:
+            raise faults.NeedsResourceLock
+        gauges = {name: Gauge() for name in names}
+        for name, *values in self.rows(self.sql.load_gauges, (Texts(names),)):
+            gauges[name], self._waiting[name] = gauge_of(*values)
+        return gauges
+
+    def write_gauges(self, gauges: Mapping[str, Gauge]) -> None:
+        changed = {**gauges, **{name: self.gauges[name] for name in self._recounted}}
+        self._recounted.clear()
+        columns = zip(*(values_of(gauge, self._waiting[name]) for name, gauge in changed.items()), strict=True)
+        self.run(self.sql.put_gauges, (Texts(list(changed)), *(Bigints(column) for column in columns)))
+
+    def gauges_to_look_at(self, limit: int) -> list[str]:
+        return [name for (name,) in self.rows(self.sql.gauges_to_look_at, (self.steady, limit))]
+
+    def waiting(self, cause: str, limit: int) -> int:  # noqa: ARG002 - the count is kept
+        self.gauges.load((cause,))
+        return self._waiting[cause]
+
+    def waiting_by_lane(self, cause: str, limit: int) -> list[list[int]]:
+        lanes: dict[int, list[int]] = {}
+        for lane, seq in self.rows(self.sql.waiting_in_lanes, {"cause": cause, "limit": limit}):
+            lanes.setdefault(lane, []).append(seq)
+        return [lanes[lane] for lane in sorted(lanes, key=self.name_of)]
+
+    def prepare_resources(self, resources: Sequence[str], *, is_bounded: bool, has_holders: bool) -> None:
+        if self._has_resource_lock:
+            self.gauges.load(resources)
+        elif has_holders or (is_bounded and self.value(self.sql.has_max_waiting, (Texts(resources),))):
+            raise faults.NeedsResourceLock
+
+    def max_waiting(self, resource: str) -> int | None:
+        # Without the lock, no resource of the new jobs has such a limit: see prepare_resources.
+        return super().max_waiting(resource) if self._has_resource_lock else None
+
+    # -- records -------------------------------------------------------------------------------------------------------
+
+    def read_revision(self, kind: str, name: str) -> int:
+        return self.value(self.sql.get_record, (kind, name)) or 0
+
+    def next_revision(self) -> int:
+        return self._sequences.take(self.sql.next_revisions, self.rows)
+
+    def write_record(self, put: Put, revision: int) -> None:
+        if put.value is None:
+            self.run(self.sql.delete_record, (put.kind, put.name))
+        else:
+            self.run(self.sql.put_record, (put.kind, put.name, revision, put.value))
+
+    # -- heartbeats ----------------------------------------------------------------------------------------------------
+
+    def read_leases(self, seqs: Sequence[int]) -> dict[int, HeldLease]:
+        return {
+            seq: PackedLease(seq, job, fence, n, worker, is_cancelled, suspending, packed_carry=carry)
+            for seq, fence, n, worker, suspending, is_cancelled, carry, job in self.rows(
+                self.sql.lock_beats, (Bigints(seqs),)
+            )
+        }
+
+    def write_leases(self, leases: Sequence[HeldLease]) -> None:
+        self.run(
+            self.sql.extend_lease,
+            (
+                Bigints([lease.seq for lease in leases]), Bigints([self.steady + lease.term for lease in leases]),
+                Bigints([lease.term for lease in leases]), Bools([lease.alone for lease in leases]),
+                Bools([lease.ahead for lease in leases]), Floats([lease.progress for lease in leases]),
+                Blobs([text_bytes(lease.message) for lease in leases]),
+                Bools([lease.checkpoint is not None for lease in leases]),
+                Blobs([_carry(lease) for lease in leases]),
+            ),
+        )  # fmt: skip
+
+    # -- events and commit ---------------------------------------------------------------------------------------------
+
+    def purge_feed(self, before: int, limit: int) -> tuple[int, bool]:
+        """Only up to the first younger row, so that a clock that was set back leaves no gap."""
+        stale = list(takewhile(lambda row: row[1] <= before, self.rows(self.sql.oldest_feed, (limit,))))
+        if stale:
+            # Note how far the feed was purged: a follower that has not read that far has missed events.
+            for name, latest in (("purged_xid", max(row[2] for row in stale)), ("purged_pos", stale[-1][0])):
+                self.run(self.sql.raise_meta, (name, str(latest)))
+            self.run(self.sql.purge_feed, (Bigints([pos for pos, *_ in stale]),))
+        return sum(count for *_, count in stale), len(stale) == limit
+
+    def flush(self) -> None:
+        """Write what the whole transaction has in common. The feed comes last: its position is drawn while all locks
+        are held."""
+        self.write()
+        self._write_spent_keys()
+        self.gauges.save()
+        if self._recounted:
+            self.write_gauges({})
+        if (columns := tally_columns(self.tallies, self.lanes.numbers)) is not None:
+            self.run(self.sql.add_tally, columns)
+        if self.totals:
+            self.run(self.sql.add_total, total_columns(self.totals, self.lanes.numbers))
+        lines = [(event.job, line) for event, line in self.published]
+        for start in range(0, len(lines), EVENTS_PER_FEED_ROW):
+            ids, runs, texts = event_lines.feed_row(lines[start : start + EVENTS_PER_FEED_ROW])
+            self.run(self.sql.insert_feed, (self.steady, ids, Ints(runs), texts))
+        if lines:
+            self.topics.add(EVENTS_TOPIC)
+
+
+def _rank(head: QueuedHead) -> tuple[int, int, int]:
+    return head.band, head.ord, head.seq
+
+
+def _carry(lease: HeldLease) -> bytes | None:
+    return lease.carry if isinstance(lease, PackedLease) and lease.checkpoint is not None else None
