@@ -23,7 +23,7 @@ class Wire(Proxy):
         self.url = parts._replace(netloc=f"{user}{at}127.0.0.1:{self.port}").geturl()
         self.down = threading.Event()
 
-    def _carry(self, client) -> None:
+    def _carry(self, client, number) -> None:
         """As the proxy, but a connection ends as soon as the wire is down."""
         with contextlib.suppress(OSError), client, socket.create_connection(self._to) as server:
             while not self._ended.is_set() and not self.down.is_set():
