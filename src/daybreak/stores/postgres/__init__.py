@@ -4,8 +4,9 @@ store                 PostgresStore: the store protocol, one method per operatio
 engine                runs one operation on one connection: as one plain call, or as a transaction of the kernel
 plain_path            submits, claims and settlements that need no decision, one round trip each (the SQL functions in
                       migrations/); prepared_calls: how they are sent. It may refuse, it may never differ
-transaction           everything else: the tables that the kernel reads and writes; job_tables: how jobs are written;
-                      rows, gauge_rows, totals: what is a column, and what is packed; lanes and sequences: their numbers
+transaction           everything else: what the kernel reads and writes; name_tables, setting_tables, resource_tables:
+                      parts of it; job_tables: how jobs are written; rows, gauge_rows, totals: what is a column, what
+                      is packed; lanes, sequences: numbers; statement_transaction: what all of these share
 read                  pages, counts and positions
 connections           everything an open store owns
 session               how a connection is made; schema: what opening checks, creates and migrates

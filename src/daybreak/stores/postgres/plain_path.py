@@ -32,6 +32,7 @@ from daybreak.stores.kernel.records import SETTINGS_KINDS
 from daybreak.stores.postgres import event_lines
 from daybreak.stores.postgres.arrays import Bigints, Blobs, Ints, Smallints, Texts
 from daybreak.stores.postgres.lanes import Lanes
+from daybreak.stores.postgres.name_tables import LOCK_CLASSES
 from daybreak.stores.postgres.rows import (
     JobState,
     pack_carry,
@@ -42,7 +43,6 @@ from daybreak.stores.postgres.rows import (
     text_bytes,
     unpack_carry,
 )
-from daybreak.stores.postgres.transaction import LOCK_CLASSES
 
 # Looked up once: access to an enum member runs Python code each time.
 NEW, QUEUED, COMPLETED = Verdict.NEW, State.QUEUED, State.COMPLETED

@@ -8,26 +8,22 @@ that needs resources."""
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from itertools import takewhile
-from typing import Any, Final, Protocol
+from typing import Final
 
-from daybreak.core.model import DEFAULT_QUEUE, FINAL, Put, QueueSettings, State
-from daybreak.core.resource_gauge import MAX_PARKED_PER_CLAIM, Gauge
-from daybreak.core.units import span
+from daybreak.core.model import FINAL, State
+from daybreak.core.resource_gauge import MAX_PARKED_PER_CLAIM
 from daybreak.store.protocol import EVENTS_TOPIC, Claim
-from daybreak.stores.kernel.port import Head, HeldLease, KeyEntry, NameChange, NameKind, NewKey, NextDue
-from daybreak.stores.kernel.row import LaneName, Row
-from daybreak.stores.kernel.transaction import Transaction
+from daybreak.stores.kernel.port import Head, HeldLease, NextDue
+from daybreak.stores.kernel.row import Row
 from daybreak.stores.postgres import event_lines, faults, outbox
 from daybreak.stores.postgres.arrays import Bigints, Blobs, Bools, Floats, Ints, Smallints, Texts
-from daybreak.stores.postgres.clock import SERVER_TIME
-from daybreak.stores.postgres.gauge_rows import gauge_of, values_of
 from daybreak.stores.postgres.job_tables import TABLES, JobTables, cause_of
 from daybreak.stores.postgres.lanes import Lanes
+from daybreak.stores.postgres.name_tables import NameTables
+from daybreak.stores.postgres.resource_tables import ResourceTables
 from daybreak.stores.postgres.rows import (
     PostgresRow,
     QueuedHead,
@@ -39,21 +35,14 @@ from daybreak.stores.postgres.rows import (
     unpack_options,
 )
 from daybreak.stores.postgres.sequences import SequenceCache
+from daybreak.stores.postgres.setting_tables import SettingTables
+from daybreak.stores.postgres.statement_transaction import StatementRunner
 from daybreak.stores.postgres.statements import Statements
 from daybreak.stores.postgres.totals import tally_columns, total_columns
 
 EVENTS_PER_FEED_ROW: Final = 500
 ACCEPTED_PER_CLAIM: Final = 100  # jobs from the outbox, more than the claim asks for
-LOCK_CLASSES: Final[dict[NameKind, int]] = {"key": 0x44424B, "unique": 0x44424E, "record": 0x444252}
 UNLOCKED_BESIDE_RESOURCES: Final = frozenset({State.QUEUED, State.BLOCKED, State.SUSPENDED})
-
-
-class StatementRunner(Protocol):
-    """Runs statements: a connection inside a transaction."""
-
-    def rows(self, statement: str, params: Sequence[Any] | dict[str, Any] = ()) -> list[Any]: ...
-
-    def run(self, statement: str, params: Sequence[Any] = ()) -> int: ...
 
 
 @dataclass(slots=True)
@@ -70,9 +59,8 @@ class PackedLease(HeldLease):
         return pack_carry(carry)
 
 
-class PostgresTransaction(Transaction):
-    """`wall` is the server's time; steady time is `wall` minus `offset`. `is_given`: the caller passed the time in, so
-    it stands still."""
+class PostgresTransaction(NameTables, SettingTables, ResourceTables):
+    """One transaction of the general path."""
 
     row_type = PostgresRow
 
@@ -87,39 +75,14 @@ class PostgresTransaction(Transaction):
         is_given: bool = False,
         sequences: SequenceCache | None = None,
     ) -> None:
-        super().__init__(time, time - offset)
-        self.sql = sql
-        self.rows = db.rows
-        self.run = db.run
-        self.lanes = lanes
-        self._is_given = is_given
-        self._offset = offset
-        self._sequences = sequences or SequenceCache()
-        self._count_new: Callable[[], int] | None = None
+        super().__init__(db, sql, lanes, time, offset=offset, is_given=is_given, sequences=sequences)
         self._tables = JobTables(sql, db.run)
-        self._locked: set[int] = set()  # jobs that no other transaction can move until this one ends
-        self._are_lanes_loaded = False
-        self._locked_queues: set[str] = set()
-        self._has_resource_lock = False
-        self._waiting: Counter[str] = Counter()  # jobs blocked on each loaded resource
-        self._recounted: set[str] = set()  # resources whose count of waiting jobs must be written
         self._fail_fast: dict[int, bool] = {}
-        self._spent_keys: list[tuple[str, int, int | None, int]] = []
-        self._freed_keys: list[str] = []
 
     @property
     def deleted_rows(self) -> int:
         """How many rows were deleted from the tables `ready` and `delayed`."""
         return self._tables.deleted_rows
-
-    def value(self, statement: str, params: Sequence[Any] = ()) -> Any:
-        """The first column of the first row; None if there is no row."""
-        found = self.rows(statement, params)
-        return found[0][0] if found else None
-
-    def seqs(self, statement: str, *params: object) -> list[int]:
-        """A column of job numbers."""
-        return [seq for (seq,) in self.rows(statement, params)]
 
     def in_savepoint(self, do: Callable[[], None]) -> None:
         """Run `do` in a savepoint. If it raises, everything is as before, here and in the database."""
@@ -137,46 +100,6 @@ class PostgresTransaction(Transaction):
             self._recounted.clear()
             raise error from None
         self.run("RELEASE SAVEPOINT tried")
-
-    # -- lanes ---------------------------------------------------------------------------------------------------------
-
-    def lane(self, name: LaneName) -> int:
-        """The number of a lane, which is created if it does not exist."""
-        if (number := self.lanes.numbers.get(name)) is None:
-            self._load_lanes()
-            if (number := self.lanes.numbers.get(name)) is None:
-                self.lanes = self.lanes.copy()
-                self.run(self.sql.insert_lane, name)
-                self._are_lanes_loaded = False
-                self._load_lanes()
-                number = self.lanes.numbers[name]
-        return number
-
-    def name_of(self, lane: int) -> LaneName:
-        if lane not in self.lanes.names:
-            self._are_lanes_loaded = False
-            self._load_lanes()
-        return self.lanes.names[lane]
-
-    def lanes_of(
-        self, queue: str | None, tasks: frozenset[tuple[str, int]] | None = None, task: str | None = None
-    ) -> list[int]:
-        """The lanes of a queue, of some tasks, or of one task in all its versions."""
-        self._load_lanes()
-        return [
-            number
-            for (of_queue, of_task, version), number in list(
-                self.lanes.numbers.items()
-            )  # a copy, because other threads add to it
-            if queue in (None, of_queue) and task in (None, of_task) and (tasks is None or (of_task, version) in tasks)
-        ]
-
-    def _load_lanes(self) -> None:
-        """Load the lanes as this transaction sees them: other processes may have added some."""
-        if not self._are_lanes_loaded:
-            for number, *name in self.rows(self.sql.all_lanes):
-                self.lanes.add(number, tuple(name))
-            self._are_lanes_loaded = True
 
     # -- reading jobs --------------------------------------------------------------------------------------------------
 
@@ -331,160 +254,6 @@ class PostgresTransaction(Transaction):
                 self.gauges.load((cause,))
                 self._waiting[cause] += by
                 self._recounted.add(cause)
-
-    # -- keys and unique names -----------------------------------------------------------------------------------------
-
-    def lock_names(self, kind: NameKind, names: Iterable[str]) -> None:
-        if wanted := list(names):
-            self.rows(self.sql.lock_names, (LOCK_CLASSES[kind], Texts(wanted)))
-
-    def read_keys(self, keys: Sequence[str]) -> dict[str, KeyEntry]:
-        self._write_spent_keys()
-        found = self.rows(self.sql.keys_of, (Texts(keys),))
-        return {key: KeyEntry(digest, job, seq, until) for key, digest, job, seq, until in found}
-
-    def write_keys(self, keys: Sequence[NewKey]) -> None:
-        key, digest, job, at = zip(*{one.key: one for one in keys}.values(), strict=True)
-        self.run(self.sql.insert_keys, (Texts(key), Texts(digest), Texts(job), Bigints(at)))
-
-    def free_keys(self, job: str) -> None:
-        self._freed_keys.append(job)
-
-    def spend_keys(self, row: Row, keys_for: int, since: int | None) -> None:
-        self._spent_keys.append((row.id, keys_for, since, row.arrived))
-
-    def _write_spent_keys(self) -> None:
-        if self._freed_keys:
-            self.run(self.sql.delete_keys, (Texts(self._freed_keys),))
-            self._freed_keys.clear()
-        if self._spent_keys:
-            job, keys_for, since, arrived = zip(*self._spent_keys, strict=True)
-            self.run(self.sql.spend_keys, (Texts(job), Bigints(keys_for), Bigints(since), Bigints(arrived)))
-            self._spent_keys.clear()
-
-    def purge_keys(self, limit: int) -> int:
-        return self.run(self.sql.purge_keys, (self.steady, self.steady, limit))
-
-    def read_holders(self, names: Sequence[str]) -> dict[str, int]:
-        return dict(self.rows(self.sql.holders_of, (Texts(names),)))
-
-    def write_names(self, changes: Sequence[NameChange]) -> None:
-        taken = sorted((name, seq) for name, seq, kind in changes if kind == "take")
-        freed = sorted((name, None if kind == "free" else seq) for name, seq, kind in changes if kind != "take")
-        for statement, pairs in ((self.sql.delete_uniques, freed), (self.sql.insert_uniques, taken)):
-            if pairs:
-                self.run(statement, (Texts([name for name, _ in pairs]), Bigints([seq for _, seq in pairs])))
-
-    # -- queues --------------------------------------------------------------------------------------------------------
-
-    def read_settings(self, queues: Sequence[str]) -> Mapping[str, QueueSettings]:
-        settings = dict.fromkeys(queues, DEFAULT_QUEUE)
-        for name, paused, max_running, capacity, sheds, aging, patience, weight in self.rows(
-            self.sql.get_queues, (Texts(queues),)
-        ):
-            settings[name] = QueueSettings(
-                paused=paused,
-                max_running=max_running,
-                capacity=capacity,
-                when_full="shed" if sheds else "refuse",
-                discipline="aging" if aging else "fifo",
-                patience=timedelta(microseconds=patience),
-                weight=weight,
-            )
-        return settings
-
-    def write_settings(self, queue: str, settings: QueueSettings | None) -> None:
-        self.rows(self.sql.lock_claims)
-        if settings is None:
-            self.run(self.sql.delete_queue, (queue,))
-            return
-        self.run(
-            self.sql.put_queue,
-            (
-                queue, settings.paused, settings.max_running, settings.capacity, settings.when_full == "shed",
-                settings.discipline == "aging", span(settings.patience), settings.weight,
-            ),
-        )  # fmt: skip
-
-    def lock_queues(self, queues: Sequence[str]) -> None:
-        wanted = [queue for queue in queues if queue not in self._locked_queues]
-        if wanted:
-            self.rows(self.sql.lock_queues, (Texts(wanted),))
-            if not self._is_given:  # the wait for the lock took time, and a lease counts from when it is granted
-                self._advance_time(self.value(SERVER_TIME))
-            self._locked_queues.update(wanted)
-            self.load_settings(wanted)
-
-    def share_claims(self) -> None:
-        """Exclude a change of queue settings until the end of the transaction."""
-        self.rows(self.sql.share_claims)
-
-    def _advance_time(self, wall: int) -> None:
-        wall = max(self.wall, wall)
-        self.set_time(wall, wall - self._offset)
-
-    def read_tallies(self, queues: Sequence[str], states: frozenset[State]) -> dict[str, int]:
-        return dict(self.rows(self.sql.tallied, (Texts(queues), Texts([state.value for state in states]))))
-
-    # -- resources -----------------------------------------------------------------------------------------------------
-
-    def lock_resources(self) -> None:
-        """Take the lock on all resources until the end of the transaction. It must be the transaction's first lock."""
-        time = self.value(self.sql.lock_gauges)
-        if not self._is_given:
-            self._advance_time(time)
-        self._has_resource_lock = True
-
-    def read_gauges(self, names: Sequence[str]) -> Mapping[str, Gauge]:
-        if not self._has_resource_lock:
-            raise faults.NeedsResourceLock
-        gauges = {name: Gauge() for name in names}
-        for name, *values in self.rows(self.sql.load_gauges, (Texts(names),)):
-            gauges[name], self._waiting[name] = gauge_of(*values)
-        return gauges
-
-    def write_gauges(self, gauges: Mapping[str, Gauge]) -> None:
-        changed = {**gauges, **{name: self.gauges[name] for name in self._recounted}}
-        self._recounted.clear()
-        columns = zip(*(values_of(gauge, self._waiting[name]) for name, gauge in changed.items()), strict=True)
-        self.run(self.sql.put_gauges, (Texts(list(changed)), *(Bigints(column) for column in columns)))
-
-    def gauges_to_look_at(self, limit: int) -> list[str]:
-        return [name for (name,) in self.rows(self.sql.gauges_to_look_at, (self.steady, limit))]
-
-    def waiting(self, cause: str, limit: int) -> int:  # noqa: ARG002 - the count is kept
-        self.gauges.load((cause,))
-        return self._waiting[cause]
-
-    def waiting_by_lane(self, cause: str, limit: int) -> list[list[int]]:
-        lanes: dict[int, list[int]] = {}
-        for lane, seq in self.rows(self.sql.waiting_in_lanes, {"cause": cause, "limit": limit}):
-            lanes.setdefault(lane, []).append(seq)
-        return [lanes[lane] for lane in sorted(lanes, key=self.name_of)]
-
-    def prepare_resources(self, resources: Sequence[str], *, is_bounded: bool, has_holders: bool) -> None:
-        if self._has_resource_lock:
-            self.gauges.load(resources)
-        elif has_holders or (is_bounded and self.value(self.sql.has_max_waiting, (Texts(resources),))):
-            raise faults.NeedsResourceLock
-
-    def max_waiting(self, resource: str) -> int | None:
-        # Without the lock, no resource of the new jobs has such a limit: see prepare_resources.
-        return super().max_waiting(resource) if self._has_resource_lock else None
-
-    # -- records -------------------------------------------------------------------------------------------------------
-
-    def read_revision(self, kind: str, name: str) -> int:
-        return self.value(self.sql.get_record, (kind, name)) or 0
-
-    def next_revision(self) -> int:
-        return self._sequences.take(self.sql.next_revisions, self.rows)
-
-    def write_record(self, put: Put, revision: int) -> None:
-        if put.value is None:
-            self.run(self.sql.delete_record, (put.kind, put.name))
-        else:
-            self.run(self.sql.put_record, (put.kind, put.name, revision, put.value))
 
     # -- heartbeats ----------------------------------------------------------------------------------------------------
 
