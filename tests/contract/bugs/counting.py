@@ -98,7 +98,7 @@ def sheds_waiters_only_if_none_is_queued(real, self, queue, cause):
     return last.seq if last is not None and cause is None else real(self, queue, cause)
 
 
-@bug(Inserting, "_find_victim")
+@bug(Inserting, "_find_victim", needs_book=True)
 def sheds_the_holder(real, self, spec, crowded):
     rows = [self._tx.load_one(seq) for seq in sorted(self._tx.book.running)]
     running = [row for row in rows if row.queue == spec.queue]

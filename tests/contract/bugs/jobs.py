@@ -41,7 +41,7 @@ def same_id_is_a_new_job(real, self, spec):
     return None if answer is not None and answer.same == "id" else answer
 
 
-@bug(Inserting, "_insert")
+@bug(Inserting, "_insert", needs_book=True)
 def refused_job_keeps_its_key(real, self, spec):
     answer = real(self, spec)
     if answer.verdict is Verdict.FULL and spec.key:

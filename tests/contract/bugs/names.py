@@ -247,7 +247,7 @@ def full_queue_refuses_what_a_record_brings(real, tx, put):
     return record
 
 
-@bug(records, "_put")
+@bug(records, "_put", needs_book=True)
 def revisions_start_anew(real, tx, put):
     tx.book.revision = tx.read_revision(put.kind, put.name)
     return real(tx, put)

@@ -15,8 +15,9 @@ Change = tuple[Any, str, Callable[..., Any]]
 class Bug:
     """One mistake. Called with the original function first, each replacement does something else."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, needs_book: bool = False) -> None:
         self.__name__ = name
+        self._needs_book = needs_book
         self._patches: list[tuple[Any, str, Callable[..., Any]]] = []
 
     def also(self, owner: Any, name: str) -> Callable[[Callable[..., Any]], Bug]:
@@ -27,6 +28,13 @@ class Bug:
             return self
 
         return add
+
+    @property
+    def is_of_memory(self) -> bool:
+        """Whether it is planted in the memory store's own tables, and not in the kernel."""
+        owners = [owner for owner, _, _ in self._patches if not isinstance(owner, dict)]
+        modules = [getattr(owner, "__module__", getattr(owner, "__name__", "")) for owner in owners]
+        return self._needs_book or any(module.startswith("daybreak.stores.memory") for module in modules)
 
     @property
     def changes(self) -> list[Change]:
@@ -47,11 +55,12 @@ class Bug:
             yield
 
 
-def bug(owner: Any, name: str) -> Callable[[Callable[..., Any]], Bug]:
-    """The bug that replaces this function of a module or class, or this entry of a dict."""
+def bug(owner: Any, name: str, *, needs_book: bool = False) -> Callable[[Callable[..., Any]], Bug]:
+    """The bug that replaces this function of a module or class, or this entry of a dict. `needs_book`: what it does
+    instead works on the data of the memory store only."""
 
     def make(wrong: Callable[..., Any]) -> Bug:
-        made = Bug(wrong.__name__)
+        made = Bug(wrong.__name__, needs_book=needs_book)
         made.also(owner, name)(wrong)
         return made
 
