@@ -53,7 +53,13 @@ def schema():
         yield schema
 
 
-WITHOUT_CLOCK = [key for key in NAMES if "clock" not in inspect.signature(getattr(StoreContract, key[1])).parameters]
+# PostgreSQL also polls, so a wake-up that is not sent is only late; and it reads by its own statement who fails fast.
+NOT_ON_POSTGRESQL = {"request_is_not_told", "sheds_in_silence", "waiter_is_not_told", "patience_is_forced"}
+WITHOUT_CLOCK = [
+    (name, test)
+    for name, test in NAMES
+    if name not in NOT_ON_POSTGRESQL and "clock" not in inspect.signature(getattr(StoreContract, test)).parameters
+]
 
 
 @pytest.mark.parametrize(("name", "caught_by"), WITHOUT_CLOCK, ids=[f"{name}-{test}" for name, test in WITHOUT_CLOCK])

@@ -125,7 +125,7 @@ def schemas(shared_schema):
 async def test_the_plain_path_writes_what_the_general_path_writes(seed, shares, schemas):
     left = []
     for schema, plain in zip(schemas, (True, False), strict=True):
-        async with PostgresStore(with_schema(URL, schema), connections=1, plain_path=plain) as store:
+        async with PostgresStore(with_schema(URL, schema), connections=1, fast_path=plain) as store:
             answers = await story(store, seed, shares=shares)
             left.append((answers, {**dump(schema), "total": await store.totals()}))
     (answers, stored), (general_answers, general_stored) = left
@@ -140,7 +140,7 @@ async def test_the_switch_turns_the_plain_path_off(url, monkeypatch):
 
     for name in ("insert_params", "insert_one_params", "exchange_params", "put_params"):
         monkeypatch.setattr(plain_path, name, fail)
-    async with PostgresStore(url, plain_path=False) as store:
+    async with PostgresStore(url, fast_path=False) as store:
         store.own_loop()
         await store.insert([spec(), spec()])
         await store.insert([spec()])

@@ -63,7 +63,7 @@ class PostgresStore:
     The URL is libpq's, with four options of Daybreak: `schema` (default daybreak), `connections` (4: how many one
     process uses for its calls; one more listens, one more serves `insert_now`), `answer_within` (60s: how long a call
     may wait for its answer) and `connect_within` (5s: how long connecting may take; `connect_limit` adapts it to the
-    times that were measured). `plain_path=False` has every request take the general path, which gives the same
+    times that were measured). `fast_path=False` has every request take the general path, which gives the same
     results in more round trips."""
 
     traits = Traits(
@@ -83,7 +83,7 @@ class PostgresStore:
         answer_within: timedelta | None = None,
         connect_within: timedelta | None = None,
         connect_limit: ConnectLimit | None = None,
-        plain_path: bool = True,
+        fast_path: bool = True,
     ) -> None:
         self.address = parse_address(
             url,
@@ -94,7 +94,7 @@ class PostgresStore:
             connect_limit=connect_limit,
         )
         self._world = world or RealWorld()
-        self._uses_plain_path = plain_path
+        self._uses_plain_path = fast_path
         self._hub = ListenedHub()
         self._opening = threading.Lock()
         self._opened: OpenStore | None = None
