@@ -1,4 +1,4 @@
-"""SQLite and PostgreSQL run the same state machine as the memory store: a bug that is planted in it is caught there too.
+"""SQLite and PostgreSQL run the same state machine as the memory store: a bug that is planted in it is caught there.
 
 The fast paths are off, because they do without the kernel; tests compare them with it."""
 
@@ -47,7 +47,7 @@ async def test_a_bug_in_the_kernel_is_caught_on_sqlite(name, caught_by, tmp_path
 @pytest.fixture(scope="module")
 def schema():
     pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'daybreak[postgres]'")
-    from postgres_servers import schema_for_tests  # noqa: PLC0415 - needs psycopg
+    from postgres_servers import schema_for_tests
 
     with schema_for_tests() as schema:
         yield schema
@@ -64,9 +64,9 @@ WITHOUT_CLOCK = [
 
 @pytest.mark.parametrize(("name", "caught_by"), WITHOUT_CLOCK, ids=[f"{name}-{test}" for name, test in WITHOUT_CLOCK])
 async def test_a_bug_in_the_kernel_is_caught_on_postgresql(name, caught_by, schema):
-    from postgres_servers import URL, empty, with_schema  # noqa: PLC0415 - needs psycopg
+    from postgres_servers import URL, empty, with_schema
 
-    from daybreak.stores.postgres import PostgresStore  # noqa: PLC0415 - needs psycopg
+    from daybreak.stores.postgres import PostgresStore
 
     empty(schema)
     async with PostgresStore(with_schema(URL, schema), fast_path=False) as store:
