@@ -52,7 +52,7 @@ class Story:
 
     def add(self, event: Event) -> None:
         self.kinds[event.kind] += 1
-        if event.kind == "progress":
+        if event.kind == "progress" or not event.job:  # the event of a record or queue belongs to no job
             return
         if event.kind == "submitted":
             self._submitted(event)

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from nats.aio.client import Client as NatsClient
 from nats.errors import Error as NatsError
-from nats.errors import TimeoutError as NatsTimeout
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, StorageType, StreamConfig
 from nats.js.errors import Error as JetStreamError
@@ -98,7 +97,7 @@ class NatsChannel(Channel):
         with translated(*_ERRORS):
             try:
                 found = await self._subscription.fetch(limit, timeout=wait.total_seconds())
-            except NatsTimeout:
+            except TimeoutError:  # of the library, and of asyncio itself
                 self._check_open()
                 return []
         return [self._message(each) for each in found]
