@@ -442,6 +442,15 @@ async def test_leases_are_urgent_if_one_goes_before_all_held_jobs(pool, held, ca
     assert pool.are_urgent([lease(seq, priority=priority) for seq, priority in enumerate(came)]) is urgent
 
 
+async def test_a_child_gets_no_empty_batch_while_a_prefetched_lease_waits_for_its_mark(pool):
+    [child] = pool.children
+    sent = []
+    child._send = sent.append
+    pool._prefetched.add([msgspec.structs.replace(lease(7), fence=3, begun=False)], 0.0)
+    pool._give_prefetched(child)
+    assert sent == []
+
+
 class TestFences:
     """A worker that was suspended may claim a job again while its older run, under an older fence, still runs."""
 

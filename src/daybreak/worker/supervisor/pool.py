@@ -218,9 +218,9 @@ class Pool:
 
     def _give_prefetched(self, child: Child) -> None:
         if len(self._prefetched) and not self.children.closing:
-            room = child.room
-            if room > 0:
-                child.give(self._mark_started(self._prefetched.take(room)))
+            leases = self._prefetched.take(max(child.room, 0))
+            if leases:  # those that wait for their mark may not start yet
+                child.give(self._mark_started(leases))
 
     def _mark_started(self, leases: list[Lease]) -> list[Lease]:
         """Tell the store that jobs start which were claimed ahead of time. They need not wait for the reply: see
