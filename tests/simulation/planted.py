@@ -11,8 +11,6 @@ from unittest import mock
 
 import msgspec
 from harness import Parts
-from harness.plan import LEASE
-from harness.worker import SimWorker
 
 from daybreak.client.client import Client
 from daybreak.core.errors import OutcomeUnknown
@@ -20,7 +18,7 @@ from daybreak.core.model import Lost, State
 from daybreak.core.units import span
 from daybreak.policy.settle import settle
 from daybreak.services.reaper import Reaper
-from daybreak.store.protocol import Beat, Feed
+from daybreak.store.protocol import Feed
 from daybreak.stores.memory import MemoryStore
 
 replace = msgspec.structs.replace
@@ -82,7 +80,7 @@ class Miscounts(MemoryStore):
         ]
 
 
-# -- services and workers ----------------------------------------------------------------------------------------------
+# -- services ----------------------------------------------------------------------------------------------------------
 
 
 class Hasty(Reaper):
@@ -144,57 +142,7 @@ class BlamesNobody(Reaper):
         return settle(lease, Lost(), chance=0.5, by=self._name)
 
 
-class SettlesAfterLoss(SimWorker):
-    """Runs on when its heartbeat was refused, and starts the handler again under the same lease."""
-
-    def _obey(self, held, answer):
-        if not answer.held and held.settlement is None:
-            self._process.spawn(self._handle(held))
-            return
-        super()._obey(held, answer)
-
-
-class BeginsUnsaid(SimWorker):
-    """What was claimed ahead of time runs before the store knows it."""
-
-    async def _handle_ahead(self, held):
-        await self._handle(held)
-
-
-class NeverAlone(SimWorker):
-    """Runs what was at a death before as any other."""
-
-    async def _say_alone(self, held):
-        return True
-
-
-class SaysItTooLate(SimWorker):
-    """The work has begun when it is said."""
-
-    async def _handle_alone(self, held):
-        self._process.spawn(self._handle(held))
-        await self._say_alone(held)
-
-
-class AllAlone(SimWorker):
-    """Several at once, and says of each that it runs alone."""
-
-    def _start_suspect(self):
-        for held in self._held.values():
-            if held.waits:
-                held.waits = False
-                self._process.spawn(self._handle_alone(held))
-
-
-class AnyoneAlone(SimWorker):
-    """Every heartbeat of every job says that it runs alone."""
-
-    def _beat(self, held):
-        return Beat(seq=held.lease.seq, fence=held.lease.fence, lease_for=LEASE, alone=True)
-
-
 PLANTED = [
-    Planted("begun said too late", {"I14"}, 10, parts=Parts(worker=BeginsUnsaid)),
     Planted("a new id on every retry", {"I2", "I1", "I3"}, 30, parts=Parts(client=NewIdEachTime)),
     Planted("the feed skips", {"I9"}, 20, SkippingFeed),
     Planted("counts that are no recount", {"I24"}, 10, Miscounts),
@@ -204,9 +152,4 @@ PLANTED = [
     Planted("reaper never settles", {"I1", "I20"}, 10, parts=Parts(reaper=NeverSettles)),
     Planted("reaper blames anyone", {"I15"}, 20, parts=Parts(reaper=BlamesAnyone)),
     Planted("reaper blames nobody", {"I1", "I14"}, 20, parts=Parts(reaper=BlamesNobody)),
-    Planted("a lost lease runs again", {"I4"}, 150, parts=Parts(worker=SettlesAfterLoss)),
-    Planted("suspects run as any other", {"I15", "I1"}, 10, parts=Parts(worker=NeverAlone)),
-    Planted("alone said too late", {"I15"}, 10, parts=Parts(worker=SaysItTooLate)),
-    Planted("several alone at once", {"I15"}, 20, parts=Parts(worker=AllAlone)),
-    Planted("everyone alone", {"I15"}, 10, parts=Parts(worker=AnyoneAlone)),
 ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
 from random import Random
 
 import pytest
 from harness.loop import START, Deadlock, SimLoop, run_now
-from harness.process import Process, own_tasks
+from harness.process import OUTSIDE, Process, discard, own_tasks
 from harness.world import ProcessWorld, SimWorld
 
 
@@ -71,6 +72,51 @@ def test_a_killed_process_takes_along_what_its_libraries_started(loop):
     loop.call_later(0.5, process.kill)
     loop.run_until_complete(asyncio.sleep(2))
     assert heard == []
+
+
+def test_a_killed_process_takes_no_further_step_not_even_to_clean_up(loop):
+    process, heard = Process("p", loop), []
+
+    async def main():
+        try:
+            await asyncio.sleep(1)
+        finally:
+            heard.append("cleaned up")
+
+    process.spawn(main())
+    loop.call_later(0.5, process.kill)
+    loop.run_until_complete(asyncio.sleep(2))
+    assert heard == []
+    loop.run_until_complete(_discard_all())
+    assert heard == ["cleaned up"], "but nothing is left for the garbage collector"
+
+
+async def _discard_all():
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        discard(task)
+
+
+def test_a_frozen_process_takes_no_step_and_loses_none(loop):
+    process, heard = Process("p", loop), []
+
+    async def main():
+        woken = asyncio.Event()
+        loop.call_later(1, woken.set, context=OUTSIDE)
+        await woken.wait()
+        heard.append(loop.time() - START)
+
+    process.spawn(main())
+    process.call_later(1.5, lambda: heard.append(loop.time() - START))
+    loop.call_later(0.5, process.freeze, 10)
+    loop.run_until_complete(asyncio.sleep(20))
+    assert heard == [10.5, 10.5]
+
+
+def test_threads_are_not_started(loop):
+    async def main():
+        return await asyncio.to_thread(threading.get_ident)
+
+    assert loop.run_until_complete(main()) == threading.get_ident()
 
 
 def test_a_frozen_process_wakes_late_and_its_steady_clock_went_on(loop):

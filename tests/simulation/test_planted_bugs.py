@@ -6,9 +6,10 @@ import pytest
 from harness import simulate
 from planted import PLANTED, Planted
 from planted_in_kernel import KERNEL
+from planted_in_worker import WORKER
 
 
-@pytest.mark.parametrize("planted", [*PLANTED, *KERNEL], ids=lambda planted: planted.name)
+@pytest.mark.parametrize("planted", [*PLANTED, *KERNEL, *WORKER], ids=lambda planted: planted.name)
 def test_the_bug_is_noticed(planted: Planted):
     for seed in range(planted.within):
         with planted.planted():

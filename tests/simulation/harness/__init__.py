@@ -1,9 +1,9 @@
-"""Deterministic simulation: the real client, services and store on a virtual clock, with everything going wrong.
+"""Deterministic simulation: the real client, worker, services and store in virtual time, with everything going wrong.
 
     python -m harness --seeds 20000
 
 loop · world · process · network · wire    a machine room that one seed controls
-worker · crews · actors · faults           who works in it, and what happens to them
+worker · child · actors · faults           who works in it, and what happens to them
 history · checker                          what happened, and whether it was right
 """
 

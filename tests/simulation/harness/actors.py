@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from daybreak.client.client import Client
 from daybreak.core.errors import DaybreakError, KeyConflict, KeySpent, QueueFull, StoreUnavailable, UniqueConflict
-from daybreak.core.model import JobSpec, Retry, State
+from daybreak.core.model import JobSpec, Options, Retry, State
 from daybreak.core.units import moment
+from harness.plan import QUEUES
 from harness.process import Process
-from harness.worker import QUEUES
 
 if TYPE_CHECKING:
     from harness.site import Site
@@ -27,7 +27,9 @@ class Wish:
     """A job that somebody wants: the words of its submission, said again as often as it takes."""
 
     def __init__(self, site: Site, die: Random, number: int) -> None:
-        self.task = "work" if die.random() < 0.85 else "late" if die.random() < 0.8 else "never"
+        self.task = die.choice(("work", "wait")) if die.random() < 0.85 else "late" if die.random() < 0.8 else "never"
+        if number in site.plan.quick:
+            self.task = "quick"
         self.args = {"n": number if die.random() < 0.9 else 0}
         self.id: str | None = None
         self.options: dict[str, Any] = {
@@ -46,8 +48,16 @@ class Wish:
         elif die.random() < 0.2:
             self.options["unique"] = f"only-{die.randint(1, 3)}"
             self.options["on_conflict"] = die.choice(("return", "replace", "raise", "refuse"))
+        self.defaults = Options(deaths=die.choice((1, 3, 3, 5)))
         if number in site.plan.deadly:
-            self.options["tags"] = ("deadly",)
+            self.options["tags"] = ("deadly", "quick") if number in site.plan.quick else ("deadly",)
+        elif number in site.plan.quick:
+            self.options["tags"] = ("quick",)
+        elif number in site.plan.fatal:
+            self.options["tags"] = ("fatal",)
+        elif die.random() < 0.12:
+            self.options["tags"] = ("hangs",)
+            self.options[die.choice(("timeout", "hang"))] = timedelta(seconds=die.choice((1, 4)))
         elif die.random() < 0.2:
             self.options["tags"] = ("long",)
         if die.random() < 0.15:
@@ -55,7 +65,7 @@ class Wish:
 
     def spec(self, client: Client) -> JobSpec:
         """The same id while the caller lives; a caller that starts anew has only its key to go by."""
-        spec = client.spec(self.task, self.args, id=self.id, **self.options)
+        spec = client.spec(self.task, self.args, id=self.id, defaults=self.defaults, **self.options)
         self.id = spec.id
         return spec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from daybreak.core.model import DEFAULT_QUEUE, JobSpec, QueueSettings, State
-from harness.history import Commit, History
+from harness.history import Commit, Held, History, JobRun
 from harness.tracked import Tracked
 
 
@@ -37,6 +37,8 @@ class Book:
     retuned: set[str] = field(default_factory=set)
     violations: list[Violation] = field(default_factory=list)
     at: int = 0
+    slots: int = 0
+    runs_by_lease: dict[Held, JobRun] | None = None
 
     def queue(self, name: str) -> QueueSettings:
         return self.settings.get(name, DEFAULT_QUEUE)

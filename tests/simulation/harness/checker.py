@@ -5,15 +5,16 @@ I4  one accepted outcome per lease       I5  fences rise                      I6
 I7  final is final                       I8  transitions legal                I9  events are the state
 I10 priority, then first in first out    I11 aging starves nobody             I12 limits never exceeded
 I14 attempts exact                       I15 only a death alone ends a job    I16 cancelled is cancelled
-I17 nothing before its time              I20 recovery within two leases       I24 counts are a recount
-P8  time without contact counts for nobody
+I17 nothing before its time              I20 recovery within two leases       I21 the living keep their leases
+I22 no more begun than slots             I23 a stopped worker holds nothing   I24 counts are a recount
+I25 outcomes are true                    P8  time without contact counts for nobody
 """
 
 from __future__ import annotations
 
 from daybreak.core.model import Job
 from daybreak.store.protocol import Store
-from harness import rules_end, rules_lease, rules_submit
+from harness import rules_end, rules_lease, rules_submit, rules_worker
 from harness.book import Book, Violation
 from harness.history import History
 from harness.replay import replay
@@ -21,17 +22,16 @@ from harness.replay import replay
 __all__ = ["Violation", "judge"]
 
 
-def judge(history: History, store: Store, unfinished: list[Job]) -> list[Violation]:
-    book = Book(history)
+def judge(history: History, store: Store, unfinished: list[Job], slots: int) -> list[Violation]:
+    book = Book(history, slots=slots)
     recoveries = rules_lease.Recoveries(history)
     for index, commit in enumerate(history.commits):
         recoveries.before(index, book)
         book.at = index
+        rules_worker.check_stopped(book)
         replay(book, commit)
         recoveries.after(commit, book)
     rules_submit.check(book)
     rules_end.check(book, store, unfinished)
-    rules_lease.check_handlers(book)
-    rules_lease.check_suspects(book)
-    rules_lease.check_begun(book)
+    rules_worker.check(book)
     return book.violations

@@ -34,13 +34,31 @@ def crash(site: Site) -> None:
         process.kill()
 
 
+def stop(site: Site) -> None:
+    """Someone stops a worker, and some do not wait until it has finished."""
+    process = site.fate.choice(site.workers)
+    worker = site.running.get(process.name)
+    if process.alive and worker is not None:
+        site.history.note(process.name, "is asked to stop")
+        process.call_soon(worker.stop)
+        if site.fate.random() < 0.3:
+            process.call_later(site.fate.uniform(0, 3), worker.stop)
+
+
 def freeze(site: Site) -> None:
     """0.2 to 10 leases; longer than one lease, and what it holds is given to others while it still believes."""
     process = site.fate.choice(site.workers)
     seconds = LEASE_SECONDS * 10 ** site.fate.uniform(-0.7, 1)
     site.saw("zombie woke" if seconds > LEASE_SECONDS else "short freeze")
-    site.history.note(process.name, "freezes", round(seconds, 6))
-    process.freeze(seconds)
+    site.freeze(process, seconds)
+
+
+def freeze_child(site: Site) -> None:
+    """Someone stops a child, and lets it go on after a while; its supervisor goes on meanwhile."""
+    children = [process for name, process in site.processes.items() if name.startswith("child") and process.alive]
+    if children:
+        site.saw("child froze")
+        site.freeze(site.fate.choice(children), site.fate.uniform(0.5, 45.0))
 
 
 def freeze_all(site: Site) -> None:
@@ -51,7 +69,7 @@ def freeze_all(site: Site) -> None:
     site.frozen_until = site.loop.time() + FROZEN
     for process in site.processes.values():
         if process.alive:
-            process.freeze(FROZEN + site.fate.uniform(0, 0.2))
+            site.freeze(process, FROZEN + site.fate.uniform(0, 0.2))
 
 
 def outage(site: Site) -> None:
@@ -108,7 +126,9 @@ def _window(site: Site, seconds: float, what: str) -> None:
 
 _FAULTS: Final = {
     "crash": crash,
+    "stop": stop,
     "freeze": freeze,
+    "freeze_child": freeze_child,
     "freeze_all": freeze_all,
     "outage": outage,
     "stall": stall,

@@ -10,6 +10,7 @@ import msgspec
 
 from daybreak.core.events import Event
 from daybreak.core.model import Lease
+from daybreak.worker.wire import Work
 from harness.world import SimWorld
 
 Phase = Literal["ok", "fail", "unknown"]
@@ -48,6 +49,27 @@ class Commit:
 
 
 @dataclass(slots=True)
+class JobRun:
+    """A job that ran in a child, as it really went. `beside` ran there when it began.
+
+    `ended` is the status that the child reported; "unreported" if it died before that; "crashed" or "killed" if the
+    child died while the job ran."""
+
+    worker: str
+    child: str
+    work: Work
+    after: int  # how many commits there were
+    beside: tuple[Held, ...]
+    ended: str | None = None
+    was_alone: bool = False
+    ended_after: int | None = None  # how many commits there were then
+
+    @property
+    def held(self) -> Held:
+        return (self.work.seq, self.work.fence)
+
+
+@dataclass(slots=True)
 class Window:
     """A time in which nobody could reach the store."""
 
@@ -63,7 +85,9 @@ class History:
     commits: list[Commit] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     outcomes: dict[Held, str] = field(default_factory=dict)
-    starts: list[tuple[str, Lease, int]] = field(default_factory=list)  # by whom, and after how many commits
+    runs: list[JobRun] = field(default_factory=list)
+    stops: list[tuple[int, int, str]] = field(default_factory=list)
+    freezes: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     crashes: list[tuple[int, int, str]] = field(default_factory=list)
     followed: list[Event] = field(default_factory=list)
     quiet_from: int | None = None
@@ -84,13 +108,30 @@ class History:
         self.commits.append(commit)
         self.lines.append((commit.at, "store", call.n, call.op, "commit", answer, events))
 
-    def handler_starts(self, worker: str, lease: Lease) -> None:
-        self.starts.append((worker, lease, len(self.commits)))
-        self.note(worker, "handler starts", lease.job, lease.fence)
+    def run_starts(self, worker: str, child: str, work: Work, beside: tuple[Held, ...]) -> JobRun:
+        run = JobRun(worker, child, work, len(self.commits), beside)
+        self.runs.append(run)
+        self.note(worker, "job starts", work.job, work.fence, child)
+        return run
 
-    def handler_ends(self, worker: str, lease: Lease, outcome: str) -> None:
+    def run_ends(self, run: JobRun, how: str, *, was_alone: bool) -> None:
+        run.ended, run.was_alone, run.ended_after = how, was_alone, len(self.commits)
+        self.note(run.worker, "job ends", run.work.job, run.work.fence, how)
+
+    def outcome(self, worker: str, lease: Lease, outcome: str) -> None:
+        """What a supervisor says of a lease that it held."""
         self.outcomes[lease.seq, lease.fence] = outcome
-        self.note(worker, "handler ends", lease.job, lease.fence, outcome)
+        self.note(worker, "outcome", lease.job, lease.fence, outcome)
+
+    def stop(self, process: str) -> None:
+        """A worker was asked to stop, and has done so."""
+        self.stops.append((self.world.steady(), len(self.commits), process))
+        self.note(process, "has stopped")
+
+    def freeze(self, process: str, seconds: float) -> None:
+        now = self.world.steady()
+        self.freezes.setdefault(process, []).append((now, now + round(seconds * 1e6)))
+        self.note(process, "freezes", round(seconds, 6))
 
     def crash(self, process: str) -> None:
         self.crashes.append((self.world.steady(), len(self.commits), process))

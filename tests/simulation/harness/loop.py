@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import Executor
 from contextvars import Context
 from heapq import heappop, heappush
 from random import Random
 from typing import Any, Final, TypeVar, cast
+
+from harness.process import OWNER
 
 T = TypeVar("T")
 
@@ -63,7 +66,9 @@ class SimLoop(asyncio.BaseEventLoop):
         for _ in range(len(ready)):
             handle = ready.popleft()
             if not handle.cancelled():
-                handle._run()
+                owner = handle._context.get(OWNER)  # type: ignore[attr-defined]
+                if owner is None or owner.may_run(handle):
+                    handle._run()
 
     def _pass_time(self) -> None:
         while self._timers and self._timers[0][2].cancelled():
@@ -71,6 +76,21 @@ class SimLoop(asyncio.BaseEventLoop):
         if not self._timers:
             raise Deadlock("no callback is ready and no timer is set")
         self._virtual = max(self._virtual, self._timers[0][0])
+
+    def resume(self, handles: Iterable[asyncio.Handle]) -> None:
+        """Take these steps with the next turn."""
+        self._ready.extend(handles)  # type: ignore[attr-defined]
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        """There are no threads: it is done at once."""
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - whoever waits gets it
+            future.set_exception(error)
+        return future
 
     def _write_to_self(self) -> None:
         """Nobody waits in a select: there is nothing to interrupt."""

@@ -9,6 +9,7 @@ from typing import Final
 
 from daybreak.services.reaper import reap_interval
 
+QUEUES: Final = ("mail", "bulk", "aged")
 LEASE: Final = timedelta(seconds=10)
 REAP_EVERY: Final = reap_interval(LEASE)
 LEASE_SECONDS: Final = LEASE.total_seconds()
@@ -16,7 +17,7 @@ CHAOS_MARGIN: Final = 20.0  # outages end this long before the quiet, so that ev
 TROUBLES: Final = (
     "crash", "freeze", "freeze_all", "outage", "stall", "clock", "lost_request", "lost_reply", "slow", "operator",
     "settings", "reaper_crash", "reaper_freeze", "freeze_before_settle", "client_crash", "skew",
-    "deadly",
+    "deadly", "fatal", "no_start", "stop", "freeze_child",
 )  # fmt: skip
 
 
@@ -31,6 +32,8 @@ class Plan:
     deaf: bool  # stores in other processes wake nobody here: workers live by looking again
     shuffle: bool
     deadly: frozenset[int]  # the wishes whose jobs kill whoever runs them
+    fatal: frozenset[int]  # those that kill the child that runs them
+    quick: range  # those that come together, and whose jobs all take the same short time
     faults: list[tuple[float, str]] = field(default_factory=list)
 
     def has(self, trouble: str) -> bool:
@@ -42,9 +45,11 @@ def plan_for(seed: int) -> Plan:
     # Each kind of trouble is in only two of three simulations: what is always on hides what it covers.
     troubles = frozenset(trouble for trouble in TROUBLES if die.random() < 0.65)
     chaos_for = die.uniform(45.0, 75.0)
+    jobs = die.randint(25, 50)
+    quick = range(jobs, jobs + die.randint(20, 40)) if die.random() < 0.5 else range(0)
     return Plan(
         seed=seed,
-        jobs=die.randint(25, 50),
+        jobs=jobs,
         workers=die.randint(2, 4),
         slots=die.randint(1, 3),
         chaos_for=chaos_for,
@@ -52,13 +57,25 @@ def plan_for(seed: int) -> Plan:
         deaf=die.random() < 0.3,
         shuffle=die.random() < 0.5,
         # Few, or a lone reaper after another would die before it has watched for a lease.
-        deadly=frozenset(die.sample(range(20), die.randint(1, 2)) if "deadly" in troubles else ()),
+        deadly=frozenset((*die.sample(range(20), die.randint(1, 2)), *quick[5:6]) if "deadly" in troubles else ()),
+        fatal=frozenset(die.sample(range(20), die.randint(1, 2)) if "fatal" in troubles else ()),
+        quick=quick,
         faults=_faults(die, troubles, chaos_for),
     )
 
 
 def _faults(die: Random, troubles: frozenset[str], chaos_for: float) -> list[tuple[float, str]]:
-    often = {"crash": 3, "freeze": 3, "freeze_all": 1, "outage": 2, "stall": 1, "clock": 2, "client_crash": 1}
+    often = {
+        "crash": 3,
+        "freeze": 3,
+        "freeze_all": 1,
+        "outage": 2,
+        "stall": 1,
+        "clock": 2,
+        "client_crash": 1,
+        "stop": 2,
+        "freeze_child": 2,
+    }
     found = [
         (die.uniform(1.0, chaos_for - (CHAOS_MARGIN if kind in {"outage", "stall"} else 1.0)), kind)
         for kind, most in often.items()

@@ -12,7 +12,7 @@ from daybreak.core.model import QueueSettings, Settlement, State
 from daybreak.core.rank import rank_of
 from daybreak.core.units import micros, span
 from daybreak.store.protocol import Amended, Purged
-from harness import rules_lease, rules_order, rules_submit
+from harness import rules_lease, rules_order, rules_submit, rules_worker
 from harness.book import Book
 from harness.history import Commit
 from harness.legal import TABLE, WRITERS
@@ -50,6 +50,7 @@ def replay(book: Book, commit: Commit) -> None:
             _check_audit(book, commit)
     if claims:
         rules_order.check_claim(book, commit, request.claim)
+        rules_worker.check_room(book, commit)
 
 
 def _take(book: Book, commit: Commit, event: Event, settlements: dict[str, Settlement]) -> None:

@@ -7,9 +7,10 @@ from typing import Final
 from daybreak.core.events import Event
 from daybreak.core.model import Reason, Settlement, State
 from daybreak.core.units import span
-from daybreak.store.protocol import Beat, Exchange, Exchanged
+from daybreak.store.protocol import Beat, Exchange
+from harness import rules_worker
 from harness.book import Book
-from harness.history import Commit, Held, History
+from harness.history import Commit, History
 from harness.network import LONGEST_DELAY
 from harness.plan import LEASE, REAP_EVERY
 from harness.tracked import Tracked
@@ -34,6 +35,7 @@ def start(book: Book, commit: Commit, event: Event, job: Tracked) -> None:
     if event.by != claim.worker:
         book.blame("I9", job, f"started by {event.by}, claimed by {claim.worker}", commit)
     job.holder = job.claimed_by = claim.worker
+    job.call, job.claimed_at = (claim.worker, claim.call), book.at
     job.term = span(claim.lease_for)
     job.extended, job.until = commit.at, commit.at + job.term
     job.expires = job.due = None
@@ -54,6 +56,7 @@ def expire(book: Book, commit: Commit, event: Event, job: Tracked) -> None:
         if noticed and job.extended < window.end and commit.at < window.end + job.term - SLACK:
             late = (commit.at - window.end) / 1e6
             book.blame("P8", job, f"taken over {late:.6f} s after the {window.what} ended, within one lease", commit)
+    rules_worker.check_expired(book, commit, job)
     taken = {(lease.job, lease.fence): lease for lease in commit.answer}.get((job.id, job.folded.fence))
     if taken is None:
         book.blame("I5", job, "taken over by nobody", commit)
@@ -77,7 +80,8 @@ def settle(book: Book, commit: Commit, event: Event, job: Tracked, settlement: S
         book.blame("I4", job, f"fence {job.folded.fence} has a second outcome", commit)
     job.settled.add(job.folded.fence)
     outcome = book.history.outcomes.get((job.seq, settlement.fence), "Lost")
-    if outcome in UNCHARGED or (outcome == "Lost" and not job.begun):
+    began = job.begun or (not job.reaped and rules_worker.last_run(book, (job.seq, settlement.fence)) is not None)
+    if outcome in UNCHARGED or (outcome == "Lost" and not began):
         job.charged -= 1
     elif outcome == "Lost":
         job.deaths += 1
@@ -85,7 +89,10 @@ def settle(book: Book, commit: Commit, event: Event, job: Tracked, settlement: S
         book.blame("I14", job, f"{outcome} leaves attempt {job.folded.attempt}, exact is {job.charged}", commit)
     if job.charged > (allowed := job.spec.options.retry.attempts + job.deaths):
         book.blame("I14", job, f"{job.charged} attempts, {allowed} allowed", commit)
-    if job.folded.reason is Reason.LOST and not (outcome == "Lost" and job.alone):
+    if not job.reaped:
+        rules_worker.check_outcome(book, commit, job, settlement.fence, outcome)
+    alone = job.alone or rules_worker.died_alone(book, job, settlement.fence)
+    if job.folded.reason is Reason.LOST and not (outcome == "Lost" and alone):
         book.blame("I15", job, f"ended as lost by {outcome} with alone={job.alone}", commit)
     job.alone = False
 
@@ -154,54 +161,6 @@ def _check_company(book: Book, commit: Commit, job: Tracked) -> None:
     running = (other for other in book.jobs.values() if other.holder == job.holder and not other.reaped)
     if len(beside := [other.id for other in running if other.alone]) > 1:
         book.blame("I15", job, f"{job.holder} runs {beside}, and each of them alone", commit)
-
-
-def check_handlers(book: Book) -> None:
-    """What ran was leased to whoever ran it, before it ran, and never twice under one fence."""
-    leased: dict[Held, tuple[int, str]] = {}
-    for index, commit in enumerate(book.history.commits):
-        if isinstance(commit.answer, Exchanged):
-            leased |= {(lease.seq, lease.fence): (index, lease.worker) for lease in commit.answer.leases}
-    ran: set[Held] = set()
-    for worker, lease, after in book.history.starts:
-        held = (lease.seq, lease.fence)
-        index, by = leased.get(held, (after + 1, ""))
-        if index >= after or by != worker:
-            what = f"{worker} ran it under fence {lease.fence}, which was leased to {by or 'nobody'}"
-            book.blame("I5", lease.job, what)
-        if held in ran:
-            book.blame("I4", lease.job, f"ran twice under fence {lease.fence}")
-        ran.add(held)
-
-
-def check_begun(book: Book) -> None:
-    """What ran had begun, and the store knew it before it ran."""
-    begun: dict[Held, int] = {}
-    for index, commit in enumerate(book.history.commits):
-        if isinstance(commit.answer, Exchanged):
-            begun |= {(lease.seq, lease.fence): index for lease in commit.answer.leases if lease.begun}
-        if commit.call.op == "extend" and isinstance(commit.answer, list):
-            for beat, answer in zip(commit.call.request, commit.answer, strict=True):
-                if beat.begun and answer.held:
-                    begun.setdefault((beat.seq, beat.fence), index)
-    for worker, lease, after in book.history.starts:
-        if begun.get((lease.seq, lease.fence), after) >= after:
-            what = f"{worker} ran it under fence {lease.fence} before the store knew that it began"
-            book.blame("I14", lease.job, what)
-
-
-def check_suspects(book: Book) -> None:
-    """What was at a death before ran alone, and that was known before it ran."""
-    said: dict[Held, int] = {}
-    for index, commit in enumerate(book.history.commits):
-        if commit.call.op == "extend" and isinstance(commit.answer, list):
-            for beat, answer in zip(commit.call.request, commit.answer, strict=True):
-                if beat.alone and answer.held:
-                    said.setdefault((beat.seq, beat.fence), index)
-    for worker, lease, after in book.history.starts:
-        if lease.lost and said.get((lease.seq, lease.fence), after) >= after:
-            what = f"{worker} ran it under fence {lease.fence} without having said that it runs alone"
-            book.blame("I15", lease.job, what)
 
 
 # -- recovery ----------------------------------------------------------------------------------------------------------

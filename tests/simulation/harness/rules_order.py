@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daybreak.core.model import State
+from daybreak.core.model import Lease, State
 from daybreak.core.rank import passed_over_for, urgency
 from daybreak.core.units import span
 from daybreak.store.protocol import Claim
@@ -87,18 +87,27 @@ def _claimable(book: Book, commit: Commit, queue: str, claim: Claim) -> list[Tra
     ]
 
 
+def _is_given_again(book: Book, claim: Claim, lease: Lease) -> bool:
+    """A claim that is repeated is answered with what the first one took."""
+    job = book.jobs.get(lease.job)
+    return claim.repeats and job is not None and job.call == (claim.worker, claim.call) and job.claimed_at < book.at
+
+
 def check_claim(book: Book, commit: Commit, claim: Claim) -> None:
     """After a claim that came back short, nothing is left lying."""
     answer = commit.answer
     started = {(event.job, event.fence) for event in commit.events if event.kind == "started"}
     given = {(lease.job, lease.fence) for lease in answer.leases}
-    if started != given or len(given) != len(answer.leases) or len(given) > claim.limit:
+    again = {(lease.job, lease.fence) for lease in answer.leases if _is_given_again(book, claim, lease)}
+    limit = max(claim.limit, len(again))
+    if started != given - again or len(given) != len(answer.leases) or len(given) > limit:
         book.blame("I4", "", f"leases {sorted(given)} where {sorted(started)} were started", commit)
     for lease in answer.leases:
         job = book.jobs.get(lease.job)
         if job is not None and (lease.attempt, lease.worker) != (job.folded.attempt, claim.worker):
             book.blame("I14", job, f"lease says attempt {lease.attempt} of {lease.worker}", commit)
-        if job is not None and (lease.lost, lease.alone) != (job.deaths, False):
+        is_new = (lease.job, lease.fence) not in again
+        if job is not None and (lease.lost, lease.alone) != (job.deaths, False if is_new else job.alone):
             what = f"lease says {lease.lost} deaths and alone={lease.alone}, where {job.deaths} were and nobody said so"
             book.blame("I15", job, what, commit)
     if answer.again or len(answer.leases) >= claim.limit:

@@ -18,21 +18,21 @@ import msgspec
 from daybreak.client.client import Client
 from daybreak.core.errors import StoreError
 from daybreak.core.model import FINAL, Job, Put, QueueSettings, Reason, State
+from daybreak.core.units import moment
 from daybreak.store.protocol import Filter, Purged, Query
 from harness import faults
 from harness.actors import Caller, Operator, Wish, client_of, follow
 from harness.checker import Violation, judge
-from harness.crews import KNOWN, KNOWN_LATER, keep_manned
 from harness.history import History
 from harness.loop import START, SimLoop, run_now
 from harness.network import Network
-from harness.plan import LEASE_SECONDS, plan_for
-from harness.process import own_tasks
+from harness.plan import LEASE_SECONDS, QUEUES, plan_for
+from harness.process import discard, own_tasks
 from harness.site import Parts, Site, StoreFactory
-from harness.worker import QUEUES
+from harness.worker import KNOWN, KNOWN_LATER, keep_manned
 from harness.world import SimWorld
 
-DRAIN: Final = 120.0  # virtual seconds in which all work must end once nothing goes wrong any more
+DRAIN: Final = 240.0  # virtual seconds in which all work must end once nothing goes wrong any more
 
 
 @dataclass
@@ -102,7 +102,7 @@ def _judged(site: Site) -> list[Violation]:
         unfinished = site.loop.run_until_complete(_live(site))
     except Exception:  # noqa: BLE001 - whatever it is, the seed that brings it about must be told
         return [Violation("crash", "", traceback.format_exc())]
-    return judge(site.history, site.store, unfinished)
+    return judge(site.history, site.store, unfinished, site.plan.slots)
 
 
 async def _live(site: Site) -> list[Job]:
@@ -125,6 +125,8 @@ async def _live(site: Site) -> list[Job]:
     tasks.append(loop.create_task(keep_manned(site, KNOWN_LATER)))
     await asyncio.sleep(1.2 * LEASE_SECONDS)
     faults.crash(site)  # once it is quiet, the bound on recovery holds to the letter
+    await asyncio.sleep(1.0)
+    faults.stop(site)
     unfinished = await _drain(site, callers)
     await asyncio.sleep(8.0)  # for the reader to catch up
     for task in tasks:
@@ -146,9 +148,19 @@ def _callers(site: Site) -> list[Caller]:
     # Some of the work is wanted only once it is quiet: the last crash must find something to interrupt.
     times = sorted(START + die.uniform(0, plan.chaos_for) for _ in range(plan.jobs))
     times += sorted(START + plan.chaos_for + die.uniform(4, 12) for _ in range(4))
-    wishes = [(at, Wish(site, die, number)) for number, at in enumerate(times)]
-    for _, wish in wishes[-4:]:
+    wishes = [(at, Wish(site, die, number)) for number, at in enumerate(times[:-4])]
+    together = die.uniform(5, plan.chaos_for + 12)
+    for number in plan.quick:
+        wish = Wish(site, die, number)
+        wish.options |= {"run_at": moment(site.world.wall() + round(together * 1e6)), "queue": "mail"}
+        for option in ("delay", "expires_in", "unique", "on_conflict"):
+            wish.options.pop(option, None)
+        wishes.append((START + together - die.uniform(1, 5), wish))
+    for at in times[-4:]:
+        wish = Wish(site, die, -1)
         wish.task, wish.options["tags"] = "work", ("long",)
+        wishes.append((at, wish))
+    wishes.sort(key=lambda wish: wish[0])
     return [Caller(site, wishes[i::2], Random(f"{plan.seed}:caller{i}")) for i in range(2)]
 
 
@@ -156,7 +168,9 @@ async def _keep_calling(site: Site, caller: Caller) -> None:
     while not caller.done:
         process = site.process("caller")
         task = process.spawn(caller.run(process))
-        await asyncio.wait([task])
+        gone = site.loop.create_task(process.gone.wait())
+        await asyncio.wait([task, gone], return_when=asyncio.FIRST_COMPLETED)
+        gone.cancel()
         if process.alive:
             task.result()
             return
@@ -224,10 +238,13 @@ def _seen(history: History) -> Counter[str]:
 
 
 def _end(loop: SimLoop) -> None:
-    for task in asyncio.all_tasks(loop):
-        task.cancel()
-    loop.call_later(0.001, loop.stop)
-    loop.run_forever()
+    async def discard_all() -> None:
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            discard(task)
+
+    loop.run_until_complete(discard_all())
+    for task in asyncio.all_tasks(loop):  # that a finally block has started
+        discard(task)
     loop.close()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,13 +13,13 @@ from daybreak.core.events import Event
 from daybreak.services.reaper import Reaper
 from daybreak.store.protocol import Store
 from daybreak.system.ports import World
+from daybreak.worker.supervisor.worker import Worker
 from harness.history import History
-from harness.loop import run_now
+from harness.loop import SimLoop, run_now
 from harness.network import Network
 from harness.plan import Plan
 from harness.process import Process
 from harness.wire import Wire
-from harness.worker import SimWorker
 from harness.world import ProcessWorld, SimWorld
 
 StoreFactory = Callable[[World], Store]
@@ -33,14 +32,13 @@ class Parts:
 
     client: type[Client] = Client
     reaper: type[Reaper] = Reaper
-    worker: type[SimWorker] = SimWorker
     reuse_names: bool = False
 
 
 @dataclass
 class Site:
     plan: Plan
-    loop: asyncio.AbstractEventLoop
+    loop: SimLoop
     world: SimWorld
     store: Store
     factory: StoreFactory
@@ -52,6 +50,7 @@ class Site:
     worlds: dict[str, ProcessWorld] = field(default_factory=dict)
     processes: dict[str, Process] = field(default_factory=dict)
     workers: list[Process] = field(default_factory=list)
+    running: dict[str, Worker] = field(default_factory=dict)
     calm: bool = False
     cursor: str | None = None
     names: int = 0
@@ -65,7 +64,7 @@ class Site:
             name = f"{kind}-{self.names}"
         process = self.processes[name] = Process(name, self.loop)
         if (left := self.frozen_until - self.loop.time()) > 0:
-            process.freeze(left)  # on a machine that stands still nothing starts either
+            self.freeze(process, left)  # on a machine that stands still nothing starts either
         return process
 
     def world_of(self, process: Process) -> ProcessWorld:
@@ -93,6 +92,10 @@ class Site:
             if not feed.events:
                 return found
             found += feed.events
+
+    def freeze(self, process: Process, seconds: float) -> None:
+        self.history.freeze(process.name, seconds)
+        process.freeze(seconds)
 
     def saw(self, what: str, times: int = 1) -> None:
         self.sometimes[what] += times

@@ -28,6 +28,8 @@ class Tracked:
     reaped: bool = False
     holder: str | None = None
     claimed_by: str | None = None
+    call: tuple[str, str | None] | None = None  # the claim that took it, and by which commit
+    claimed_at: int = 0
     until: int = 0
     term: int = 0
     extended: int = 0

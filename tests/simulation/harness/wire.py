@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+import msgspec
+
 from daybreak.core.errors import DaybreakError, OutcomeUnknown, StoreUnavailable
 from daybreak.core.events import Event
 from daybreak.core.model import Job, JobSpec, Lease, Put, Record
@@ -36,11 +38,12 @@ from daybreak.store.protocol import (
     Usage,
     Watch,
 )
+from daybreak.worker.supervisor.worker_record import KIND as WORKER_RECORD
 from harness.history import Call
 from harness.loop import run_now
 from harness.network import Passage
 from harness.plan import LEASE_SECONDS
-from harness.process import Process
+from harness.process import OUTSIDE, Process
 from harness.world import SimWorld
 
 if TYPE_CHECKING:
@@ -66,23 +69,19 @@ class Wire:
 
     async def _call(self, op: str, request: Any, perform: Callable[[], Awaitable[T]], *, reads: bool = False) -> T:
         site, process = self._site, self._process
-        await process.gate()
-        call = site.history.invoke(process.name, op, request)
+        call = site.history.invoke(process.name, op, _told(op, request))
         passage = site.network.passage()
         reply: asyncio.Future[T] = site.loop.create_future()
-        site.loop.call_later(passage.there, self._arrive, call, passage, perform, reply, reads)
+        site.loop.call_later(passage.there, self._arrive, call, passage, perform, reply, reads, context=OUTSIDE)
         try:
             answer = await reply
         except OutcomeUnknown:
             site.history.end(call, "unknown", None)
-            await process.gate()
             raise
         except StoreUnavailable:
             site.history.end(call, "fail", None)
-            await process.gate()
             raise
-        await process.gate()
-        site.history.end(call, "ok", None if reads else answer)
+        site.history.end(call, "ok", None if reads else _told(op, answer))
         return answer
 
     def _arrive(
@@ -101,7 +100,7 @@ class Wire:
         if network.stalled_until > now and call.op != "reap":
             # See `faults.stall` for why a reap is not among what hangs.
             later = network.stalled_until - now + network.jitter()
-            site.loop.call_later(later, self._arrive, call, passage, perform, reply, reads)
+            site.loop.call_later(later, self._arrive, call, passage, perform, reply, reads, context=OUTSIDE)
             return
         if passage.lost == "request" or max(network.silent_until, network.stalled_until) > now:
             site.saw("request lost" if passage.lost else "outage")
@@ -113,7 +112,7 @@ class Wire:
         except DaybreakError as trouble:
             answer = trouble
         if not reads:
-            site.history.commit(call, answer, site.new_events(), self._world.wall())
+            site.history.commit(call, _told(call.op, answer), site.new_events(), self._world.wall())
         if passage.lost == "reply":
             site.saw("reply lost")
             site.saw(f"unknown {call.op}")
@@ -121,7 +120,7 @@ class Wire:
         self._deliver(passage, reply, answer)
 
     def _deliver(self, passage: Passage, reply: asyncio.Future[Any], answer: Any) -> None:
-        self._site.loop.call_later(passage.back, _answer, reply, answer)
+        self._site.loop.call_later(passage.back, _answer, reply, answer, context=OUTSIDE)
 
     # -- the seam ------------------------------------------------------------------------------------------------------
 
@@ -150,8 +149,8 @@ class Wire:
             await asyncio.sleep(0)
         elif site.plan.has("reaper_freeze") and roll > 0.75:
             site.saw("reaper stopped before it settled")
-            process.freeze(LEASE_SECONDS * site.fate.uniform(0.5, 4.0))
-            await process.gate()
+            site.freeze(process, LEASE_SECONDS * site.fate.uniform(0.5, 4.0))
+            await asyncio.sleep(0)
 
     async def advance(self, limit: int = 500, *, now: datetime | None = None) -> Advanced:
         return await self._call("advance", limit, lambda: self._store.advance(limit))
@@ -220,7 +219,6 @@ class WireWatch:
     def __init__(self, process: Process, watch: Watch | None) -> None:
         self._process = process
         self._watch = watch
-        self._hearing: list[asyncio.Future[None]] = []
 
     async def wait(self, timeout: timedelta) -> bool:  # noqa: ASYNC109 - part of the seam
         if self._watch is None:
@@ -228,20 +226,25 @@ class WireWatch:
             woken = False
         else:
             woken = await self._watch.wait(timeout)
-        await self._process.gate()
         return woken
 
     def on_wake(self, call: Callable[[], None]) -> None:
-        async def heard() -> None:
-            await self._process.gate()
-            call()
-
         if self._watch is not None:
-            self._watch.on_wake(lambda: self._hearing.append(asyncio.ensure_future(heard())))
+            self._watch.on_wake(lambda: self._process.call_soon(call))
 
     def close(self) -> None:
         if self._watch is not None:
             self._watch.close()
+
+
+def _told(op: str, what: Any) -> Any:
+    """A request or answer as the history keeps it: the record of a worker tells of the machine that simulates."""
+    if op != "put" or not isinstance(what, list):
+        return what
+    return [
+        msgspec.structs.replace(one, value=b"") if one is not None and one.kind == WORKER_RECORD else one
+        for one in what
+    ]
 
 
 def _answer(reply: asyncio.Future[Any], answer: Any) -> None:

@@ -34,7 +34,7 @@ class SimWorld:
 
 
 class ProcessWorld(SimWorld):
-    """The world as one process sees it: its own wall clock, and no step further while it is frozen."""
+    """The world as one process sees it: its own wall clock."""
 
     def __init__(self, world: SimWorld, process: Process) -> None:
         super().__init__(world.loop, world.chance)
@@ -43,7 +43,3 @@ class ProcessWorld(SimWorld):
 
     def wall(self) -> int:
         return self._world.wall() + self.offset
-
-    async def sleep(self, delay: timedelta) -> None:
-        await asyncio.sleep(delay.total_seconds())
-        await self.process.gate()

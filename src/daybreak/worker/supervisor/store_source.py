@@ -17,7 +17,8 @@ from daybreak.core.errors import StoreError
 from daybreak.core.model import Lease, Put, State
 from daybreak.core.units import moment
 from daybreak.files import FileStore
-from daybreak.services.runner import default_services, run
+from daybreak.services.reaper import OnSettled
+from daybreak.services.runner import Service, default_services, run
 from daybreak.store.protocol import OwnLoop, Store
 from daybreak.system.ports import Clock, Ids, World
 from daybreak.worker.supervisor import worker_record
@@ -50,7 +51,8 @@ class StoreSource(LocalSource):
     ) -> None:
         settings, program = plan.settings, plan.program
         queues = tuple(dict.fromkeys(settings.queues)) or program.queues()
-        worker = f"{settings.name or 'worker'}-{Ids(world)()}"
+        self._world = world
+        worker = self._new_identity(settings.name)
         super().__init__(store, world, worker=worker, queues=queues, lease_for=hold_for or settings.lease_for)
         self._own_lease = settings.lease_for
         self._program = program
@@ -65,6 +67,10 @@ class StoreSource(LocalSource):
         if sends_to:
             nothing = {"via": sends_to, "tasks": (), "code": {}, "on_loop": (), "processes": 0, "async_jobs": 0}
             self._record = msgspec.structs.replace(self._record, **nothing)
+
+    def _new_identity(self, name: str | None) -> str:
+        """Unique per start."""
+        return f"{name or 'worker'}-{Ids(self._world)()}"
 
     def _now(self) -> datetime:
         return moment(self._world.wall())
@@ -96,14 +102,6 @@ class StoreSource(LocalSource):
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
         assert self._worker is not None
         spans = self._worker.spans
-        services = default_services(
-            self._store,
-            self._world,
-            name=self.worker,
-            lease_for=self._own_lease,
-            on_reaped=None if spans is None else spans.settled,
-            files=self.contents,
-        )
         return [
             self._publish_record(self._worker),
             self._durations.run(),
@@ -112,8 +110,18 @@ class StoreSource(LocalSource):
             self._stacks.run(),
             self.run(),
             self._remove_dead_workers(),
-            run(services, self._world),
+            run(self._services(None if spans is None else spans.settled), self._world),
         ]
+
+    def _services(self, on_reaped: OnSettled | None) -> Sequence[Service]:
+        return default_services(
+            self._store,
+            self._world,
+            name=self.worker,
+            lease_for=self._own_lease,
+            on_reaped=on_reaped,
+            files=self.contents,
+        )
 
     async def close(self) -> None:
         await self._durations.sync()
