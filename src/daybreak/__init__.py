@@ -45,6 +45,7 @@ from daybreak.core.model import (
 from daybreak.core.units import Priority
 from daybreak.policy.resources import Resource
 from daybreak.runs.samples import Choice, LatinHypercube, LogUniform, MonteCarlo, Normal, Uniform
+from daybreak.sagas.saga import Saga
 from daybreak.tasks.admission_rules import Admission
 from daybreak.tasks.context import Context, context
 from daybreak.values import File, Secret
@@ -90,6 +91,7 @@ __all__ = [
     "ResourceSettings",
     "ResultTimeout",
     "Retry",
+    "Saga",
     "Secret",
     "State",
     "StoreError",

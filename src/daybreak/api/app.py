@@ -56,6 +56,9 @@ if TYPE_CHECKING:
     from daybreak.runs.run import Run
     from daybreak.runs.run_info import RunInfo
     from daybreak.runs.submission import SweepPlan
+    from daybreak.sagas.saga import Saga
+    from daybreak.sagas.saga_info import SagaInfo
+    from daybreak.sagas.saga_run import SagaRun
     from daybreak.spool import SpoolStatus
     from daybreak.worker.settings import WorkerSettings
     from daybreak.worker.supervisor.worker import Worker
@@ -359,6 +362,29 @@ class Daybreak:
             queue=queue or "", events=events, every_task=every_task, source=source, max_running=max_running,
             capacity=capacity,
         )  # fmt: skip
+
+    # -- sagas ---------------------------------------------------------------------------------------------------------
+
+    def saga(self, name: str, *, undo_tries: int = 5) -> Saga:
+        """A saga of this app's tasks: `app.saga("execute").step(allocate, undo=release)`. Its steps run one after the
+        other, each a job; if one of them does not complete, those that did are undone in reverse order."""
+        from daybreak.sagas.saga import Saga  # noqa: PLC0415 - many programs have no sagas
+
+        return Saga(name, undo_tries=undo_tries, app=self)
+
+    def find_saga(self, id: str) -> SagaRun:  # noqa: A002 - the name that users know
+        """Return a handle on a saga by its id. The first operation on the handle shows whether it exists."""
+        from daybreak.sagas.saga_run import SagaRun  # noqa: PLC0415
+
+        return SagaRun(self, id)
+
+    async def asagas(self, *, state: str | None = None, name: str | None = None) -> list[SagaInfo]:
+        """The sagas of the store, the newest first: all, those in a state, or of a name."""
+        from daybreak.sagas.saga_info import all_sagas  # noqa: PLC0415
+
+        return await self._sessions.here(self._with_client(functools.partial(all_sagas, state=state, name=name)))
+
+    sagas = blocking(asagas)
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,8 @@ from daybreak.core.errors import (
     ResultTimeout,
     RunNotFound,
     RunTimeout,
+    SagaNotFound,
+    SagaTimeout,
     ScheduleNotFound,
     StoreError,
 )
@@ -68,6 +70,8 @@ _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
     (JobNotFound, Exit.NOT_FOUND),
     (RunNotFound, Exit.NOT_FOUND),
     (ScheduleNotFound, Exit.NOT_FOUND),
+    (SagaNotFound, Exit.NOT_FOUND),
+    (SagaTimeout, Exit.TOO_LONG),
     (NotFound, Exit.NOT_FOUND),
     (KeySpent, Exit.NOT_FOUND),
     (ResultTimeout, Exit.TOO_LONG),

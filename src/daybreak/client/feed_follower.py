@@ -54,7 +54,8 @@ class FeedFollower:
     Every process may run a follower under the same record (`kind` and `name`), but only the one that holds the record
     reads the feed. The others wait. If the record does not change for `TAKEOVER_AFTER`, measured by the waiting
     follower's own monotonic clock, that follower takes the record over. The record is only ever changed by
-    compare-and-set. A new record starts with the events from now on."""
+    compare-and-set. A new record starts with the events from now on. `is_holding` says whether this follower is the one
+    that reads the feed."""
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class FeedFollower:
         wants: Callable[[Event], bool],
     ) -> None:
         assert (handle is None) != (handle_page is None)
+        self.is_holding = False
         self._kind = kind
         self._name = name
         self._store = store
@@ -98,13 +100,17 @@ class FeedFollower:
             try:
                 await self._take_over()
                 delay = FIRST_RETRY_DELAY
+                self.is_holding = True
                 await self._follow()
             except _TakenOver:
                 self._log.info("%s %s: another process runs it now", self._kind, self._name)
             except Exception as error:  # noqa: BLE001 - no error of a follower may stop its process
                 self._log_error(error)
+                self.is_holding = False
                 await self._world.sleep(delay * (0.5 + self._world.chance.random()))
                 delay = min(delay * 2, TAKEOVER_AFTER)
+            finally:
+                self.is_holding = False
 
     def _log_error(self, error: Exception) -> None:
         if isinstance(error, StoreError):

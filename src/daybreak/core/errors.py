@@ -25,6 +25,9 @@ DaybreakError
 ├── JobNotFound (LookupError)      no job has this id
 ├── RunNotFound (LookupError)      no run has this name; the message suggests the closest one
 ├── ScheduleNotFound (LookupError) no schedule has this name; the message suggests the closest one
+├── SagaNotFound (LookupError)     no saga has this id; the message suggests the closest one
+├── SagaFailed                     raised by result() of a saga: it was compensated, or is stuck
+├── SagaTimeout (TimeoutError)     raised by wait() of a saga: it has not ended yet, and continues
 ├── RunTimeout (TimeoutError)      raised by run.wait(): the run has not ended yet, and continues
 ├── JobFailed                      raised by result(): the job failed, with its reason and remote traceback
 ├── JobCancelled                   raised by result(): the job was cancelled
@@ -290,6 +293,40 @@ class ScheduleNotFound(DaybreakError, LookupError):
             hint = "this store has no schedules: a worker writes those that its code declares when it starts"
         super().__init__(f"no schedule named {schedule!r}; {hint}")
         self.schedule = schedule
+
+
+class SagaNotFound(DaybreakError, LookupError):
+    """No saga in the store has this id."""
+
+    def __init__(self, saga: str, known: Iterable[str] = ()) -> None:
+        from difflib import get_close_matches  # noqa: PLC0415 - slow to import, and rarely needed
+
+        close = get_close_matches(saga, list(known), n=1)
+        hint = f"did you mean {close[0]!r}?" if close else "it was never started here, or ended long ago"
+        super().__init__(f"no saga with id {saga!r}; {hint}")
+        self.saga = saga
+
+
+class SagaFailed(DaybreakError):
+    """The saga was compensated, or is stuck: `state` says which. The message names the command that continues it."""
+
+    def __init__(self, saga: str, name: str, state: str, error: str) -> None:
+        super().__init__(f"saga {saga} ({name}) is {state}: {error}")
+        self.saga = saga
+        self.name = name
+        self.state = state
+        self.error = error
+
+
+class SagaTimeout(DaybreakError, TimeoutError):
+    """The saga had not ended within the time that `wait()` waited. The saga continues."""
+
+    def __init__(self, saga: str, state: str, waited_for: timedelta) -> None:
+        super().__init__(
+            f"saga {saga} is still {state} after {waited_for.total_seconds():g} s; it continues, wait again later"
+        )
+        self.saga = saga
+        self.state = state
 
 
 class RunChanged(Refused):

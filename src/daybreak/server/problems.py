@@ -72,6 +72,7 @@ _BY_ERROR: Final[tuple[tuple[type[Exception], ProblemKind], ...]] = (
     (errors.JobNotFound, NOT_FOUND),
     (errors.RunNotFound, NOT_FOUND),
     (errors.ScheduleNotFound, NOT_FOUND),
+    (errors.SagaNotFound, NOT_FOUND),
     (errors.CursorExpired, CURSOR_EXPIRED),
     (errors.StoreError, STORE_UNAVAILABLE),
     (errors.BadInput, INVALID),

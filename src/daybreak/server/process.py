@@ -25,11 +25,14 @@ from daybreak.server.access.tokens import has_usable_token
 from daybreak.server.certificate import check_certificate
 from daybreak.server.settings import ServerSettings
 from daybreak.services import runner as services
+from daybreak.services.saga_driver import SagaDriver
 from daybreak.services.schedule_ticker import ScheduleTicker
 from daybreak.telemetry import sdk
 
 if TYPE_CHECKING:
     from daybreak.server.routing import Routes
+    from daybreak.store.protocol import Store
+    from daybreak.system.ports import World
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 8765
@@ -167,7 +170,7 @@ async def _serve(
         sdk.set_up_metrics()
         exporting = asyncio.create_task(StoreMetrics(client).run())
         alerts = alert_settings(app.settings.alerts)
-        ticking = asyncio.create_task(services.run([ScheduleTicker(client.store, app.world)], app.world))
+        ticking = asyncio.create_task(services.run(_services(client.store, app.world), app.world))
         background = [exporting, ticking]
         if alerts.enabled:
             background.append(asyncio.create_task(AlertWatch(client, alerts, app.world).run()))
@@ -178,6 +181,11 @@ async def _serve(
     finally:
         await app.aclose()
     return 0
+
+
+def _services(store: Store, world: World) -> list[services.Service]:
+    """The services that a server runs too, so that schedules and sagas go on while no worker runs."""
+    return [ScheduleTicker(store, world), SagaDriver(store, world, name="server")]
 
 
 def _listen(bind: Bind) -> socket.socket:

@@ -32,7 +32,7 @@ HELD_FOR: Final = timedelta(minutes=10)
 PAGE: Final = 200
 PAGES_PER_STEP: Final = 20
 DELETED_PER_STEP: Final = 100
-REFERRING_KINDS: Final = ("run", "schedule")  # records whose values may refer to contents
+REFERRING_KINDS: Final = ("run", "schedule", "saga")  # records whose values may refer to contents
 
 
 class _Cycle(Struct, frozen=True, omit_defaults=True):

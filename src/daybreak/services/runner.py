@@ -14,6 +14,7 @@ from daybreak.services.file_collector import FileCollector
 from daybreak.services.janitor import Janitor
 from daybreak.services.queue_watch import QueueWatch
 from daybreak.services.reaper import OnSettled, Reaper, reap_interval
+from daybreak.services.saga_driver import SagaDriver
 from daybreak.services.schedule_ticker import ScheduleTicker
 from daybreak.services.scheduler import Scheduler
 from daybreak.services.trend_sampler import TrendSampler
@@ -45,6 +46,15 @@ class WatchingService(Service, Protocol):
         ...
 
 
+@runtime_checkable
+class ClosingService(Service, Protocol):
+    """A service that has something to end when it is stopped."""
+
+    async def close(self) -> None:
+        """End what it started."""
+        ...
+
+
 def default_services(
     store: Store,
     world: World,
@@ -64,6 +74,7 @@ def default_services(
         Reaper(store, world, name=name, every=reap_interval(lease_for), lease_for=lease_for, on_settled=on_reaped),
         Scheduler(store),
         ScheduleTicker(store, world),
+        SagaDriver(store, world, name=name),
         Janitor(store, world, name=name),
         TrendSampler(store, world),
         QueueWatch(store, world, name=name),
@@ -86,6 +97,8 @@ async def _run(service: Service, world: World) -> None:
     finally:
         if watch is not None:
             watch.close()
+        if isinstance(service, ClosingService):
+            await service.close()
 
 
 async def _run_watched(service: Service, world: World, watch: Watch | None) -> None:

@@ -454,6 +454,8 @@ def asked_worker(name: str) -> str:
 
 SCHEDULE_KIND: Final = "schedule"  # a record of this kind is a schedule
 SCHEDULES_TOPIC: Final = "schedules"  # the topic for: a schedule was written or deleted
+SAGA_MARK_KIND: Final = "active saga"  # a record of this kind marks a saga that has not ended
+SAGAS_TOPIC: Final = "sagas"  # the topic for: a saga was started, or one has ended
 EVENTS_TOPIC: Final = "events"
 LATEST: Final = "latest"  # the event cursor after all events there are now
 

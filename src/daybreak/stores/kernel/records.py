@@ -12,6 +12,8 @@ from daybreak.core.errors import BadInput
 from daybreak.core.model import Gate, Health, Put, QueueSettings, Record, ResourceSettings
 from daybreak.store.protocol import (
     REQUEST_KIND,
+    SAGA_MARK_KIND,
+    SAGAS_TOPIC,
     SCHEDULE_KIND,
     SCHEDULES_TOPIC,
     asked_worker,
@@ -75,6 +77,8 @@ def _apply(tx: Transaction, put: Put) -> None:
                 tx.wake(worker_topic(asked_worker(put.name)))
             elif put.kind == SCHEDULE_KIND:
                 tx.wake(SCHEDULES_TOPIC)
+            elif put.kind == SAGA_MARK_KIND:
+                tx.wake(SAGAS_TOPIC)
 
 
 def check(puts: Iterable[Put]) -> None:

@@ -165,7 +165,7 @@ PUT: Final = st.builds(
     name=one(("n", "m")),
     value=one((b"1", b"2", None)),
     expect=one(("any", "absent", "current", "stale")),
-    tells=one(("", "", "", "breaker_opened", "breaker_closed", "breaker_probing", "queue_empty")),
+    tells=one(("", "", "", "breaker_opened", "breaker_closed", "breaker_probing", "queue_empty", "saga_stuck")),
     inserts=rarely(several(SKETCH, 2, 1)),
 )
 CLAIM: Final = st.builds(

@@ -40,6 +40,8 @@ function M.put(record)
     M.wake('worker:' .. (record.name:match('^(.*) ') or ''))
   elseif record.kind == 'schedule' then
     M.wake('schedules')
+  elseif record.kind == 'active saga' then
+    M.wake('sagas')
   end
   if record.batch then M.insert_all(record.batch, false) end
   return text(revision)

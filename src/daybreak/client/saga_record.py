@@ -1,0 +1,196 @@
+"""What the store keeps of a saga: one record of kind `saga`, changed only by compare-and-set.
+
+A saga that has not ended also has a mark, a small record of kind `active saga`, so that drivers find it without reading
+all sagas. The mark is written with the record, and removed after the record says that the saga has ended."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from daybreak.core.metadata import encode_meta
+from daybreak.core.model import JobSpec, Put, Record
+from daybreak.core.units import bytes_text
+from daybreak.policy.admit import digest
+from daybreak.policy.sagas import UNDO_TRIES, NextJob, SagaProgress
+from daybreak.store.protocol import SAGA_MARK_KIND, Store
+from daybreak.values.result import spilled_digest
+
+SAGA_KIND: Final = "saga"
+MAX_ID: Final = 150  # it is part of the idempotency keys of its jobs
+MAX_STEPS: Final = 100
+MAX_CONTEXT: Final = 1024 * 1024 - 1024  # bytes, encoded; with the name of the parameter it must fit into a job
+KEEP_COMPLETED: Final = timedelta(days=7)  # as jobs
+KEEP_COMPENSATED: Final = timedelta(days=90)
+RUN_PREFIX: Final = "saga:"
+
+
+class StepDefinition(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The jobs of one step, without their arguments: the context is passed as the parameter `takes`."""
+
+    spec: JobSpec
+    takes: str
+    undo: JobSpec | None = None
+    undo_takes: str = ""
+
+
+class Saga(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A saga as the store keeps it. `started_with` is the digest of the definition and the first context: by it, a
+    second start with the same id is known to be the same. `undo_tries` jobs may fail to undo a step."""
+
+    name: str
+    definition: tuple[StepDefinition, ...]
+    context: msgspec.Raw
+    progress: SagaProgress
+    started_with: str
+    created_at: datetime
+    changed_at: datetime
+    by: str = ""
+    undo_tries: int = UNDO_TRIES
+    moving: bool = False
+
+    def encoded(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
+class StoredSaga(Struct, frozen=True):
+    """A saga with its id and the revision of its record."""
+
+    id: str
+    saga: Saga
+    revision: int
+
+
+def decode_saga(record: Record) -> StoredSaga:
+    """The saga of a record. Raises msgspec.MsgspecError or ValueError if another version wrote it."""
+    found = msgspec.json.decode(record.value, type=Saga)
+    return StoredSaga(record.name, replace(found, context=found.context.copy()), record.revision)
+
+
+async def read_saga(store: Store, run_id: str) -> StoredSaga | None:
+    """The saga with this id; None if there is none."""
+    for record in await store.records(SAGA_KIND, run_id):
+        return decode_saga(record)
+    return None
+
+
+async def read_sagas(store: Store) -> list[StoredSaga]:
+    """All sagas, the newest first. One that another version wrote, and this one cannot read, is left out."""
+    found = []
+    for record in await store.records(SAGA_KIND):
+        try:
+            found.append(decode_saga(record))
+        except (msgspec.MsgspecError, ValueError):
+            continue
+    return sorted(found, key=lambda one: (one.saga.created_at, one.id), reverse=True)
+
+
+async def write_saga(store: Store, run_id: str, saga: Saga, expect: int, jobs: Sequence[JobSpec] = ()) -> bool:
+    """Write the record with its jobs, if its revision is still the expected one. Its mark is written if it has none,
+    and removed if the saga has ended; a process that is killed before that leaves it to the next sweep."""
+    tells = "saga_stuck" if saga.progress.phase == "stuck" else ""
+    record = Put(
+        kind=SAGA_KIND, name=run_id, value=saga.encoded(), expect=expect, inserts=tuple(jobs), tells=tells, by=saga.by
+    )
+    puts = [record] if saga.progress.is_finished else [record, Put(kind=SAGA_MARK_KIND, name=run_id, value=b"{}", expect=0)]
+    written = (await store.put(puts))[0]
+    if written is not None and saga.progress.is_finished:
+        await forget_mark(store, run_id)
+    return written is not None
+
+
+async def forget_mark(store: Store, run_id: str) -> None:
+    """Remove the mark of a saga that has ended, unless it goes on by now: whoever continues it writes the mark anew."""
+    for mark in await store.records(SAGA_MARK_KIND, run_id):
+        found = await read_saga(store, run_id)
+        if found is None or found.saga.progress.is_finished:
+            await store.put([Put(kind=SAGA_MARK_KIND, name=run_id, value=None, expect=mark.revision)])
+
+
+# -- its jobs ----------------------------------------------------------------------------------------------------------
+
+
+def run_label(run_id: str) -> str:
+    """The run that the jobs of a saga name."""
+    return RUN_PREFIX + run_id
+
+
+def saga_of_label(label: str | None) -> str | None:
+    """The saga of a job that names this run; None if it belongs to none."""
+    return label[len(RUN_PREFIX) :] if label is not None and label.startswith(RUN_PREFIX) else None
+
+
+def step_key(run_id: str, job: NextJob) -> str:
+    """The idempotency key of the job of a step."""
+    return f"saga/{run_id}/{'undo-' if job.is_undo else ''}{job.step + 1}/{job.number}"
+
+
+def job_of(run_id: str, saga: Saga, job: NextJob, new_id: str) -> JobSpec:
+    """The job of a step, or of its undo, with the present context."""
+    definition, step = saga.definition[job.step], saga.progress.steps[job.step]
+    spec, takes = (definition.undo, definition.undo_takes) if job.is_undo else (definition.spec, definition.takes)
+    assert spec is not None
+    named = {"saga": run_id, "saga_name": saga.name, "step": step.name, **({"undo": True} if job.is_undo else {})}
+    made = replace(
+        spec,
+        id=new_id,
+        args=msgspec.json.encode({takes: saga.context}),
+        key=step_key(run_id, job),
+        run=run_label(run_id),
+        by=f"saga {run_id}",
+        delay=job.delay or None,
+        meta={**spec.meta, **encode_meta(named)},
+    )
+    return replace(made, digest=digest(made))
+
+
+def definition_digest(name: str, definition: tuple[StepDefinition, ...], context: bytes) -> str:
+    """Equal for the same steps with the same options and the same first context."""
+    content = msgspec.json.encode([name, definition, msgspec.Raw(context)], order="deterministic")
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+# -- the context -------------------------------------------------------------------------------------------------------
+
+
+class BadUpdate(ValueError):
+    """What a step returned cannot be merged into the context."""
+
+
+def merge(context: msgspec.Raw, result: bytes | None, step: str) -> msgspec.Raw:
+    """The context after a step. The entries of a dict replace those of the context; nothing changes for None; anything
+    else becomes the entry with the name of the step. Raises BadUpdate if the context becomes too large."""
+    if result is None or result == b"null":
+        return context
+    if spilled_digest(result) is not None:
+        raise BadUpdate("returned too much for the context of a saga: return a File, or where the data is")
+    update = _entries(msgspec.Raw(result))
+    entries = {**(_entries(context) or {}), **({step: msgspec.Raw(result)} if update is None else update)}
+    written: Any = {"$": ["dict", entries]} if "$" in entries else entries
+    merged = msgspec.json.encode(written)
+    if len(merged) > MAX_CONTEXT:
+        raise BadUpdate(
+            f"with what it returned, the context of the saga has {bytes_text(len(merged))}, the limit is "
+            f"{bytes_text(MAX_CONTEXT)}: return a File, or where the data is"
+        )
+    return msgspec.Raw(merged)
+
+
+def _entries(encoded: msgspec.Raw) -> dict[str, msgspec.Raw] | None:
+    """The entries of an encoded dict; None if it is something else."""
+    try:
+        entries = msgspec.json.decode(encoded, type=dict[str, msgspec.Raw])
+        if "$" not in entries:
+            return entries
+        tag, content = msgspec.json.decode(entries["$"], type=tuple[str, msgspec.Raw])
+    except msgspec.MsgspecError:
+        return None
+    if tag == "any":
+        return _entries(content)
+    return msgspec.json.decode(content, type=dict[str, msgspec.Raw]) if tag == "dict" else None

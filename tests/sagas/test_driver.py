@@ -1,0 +1,326 @@
+"""Sagas on every store: killed after every operation in turn, and every way in which a step can end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from datetime import timedelta
+
+import msgspec
+import pytest
+from driving import ONCE, WORLD, CutAtCall, drive, jobs_of, progress_of, start, work
+from msgspec.structs import replace
+from ticking import Killed, open_store
+
+from daybreak.client.client import Client
+from daybreak.client.saga_changes import cancel_saga, drive_saga, find_saga, resume_saga
+from daybreak.client.saga_record import MAX_CONTEXT, BadUpdate, merge, read_saga
+from daybreak.core.errors import KeyConflict, Refused, SagaNotFound
+from daybreak.core.model import Done, JobSpec, Put, QueueSettings, Reason, State, TimedOut
+from daybreak.policy.settle import settle
+from daybreak.services import runner
+from daybreak.services.saga_driver import FOLLOWER_KIND, SagaDriver
+from daybreak.store.protocol import SAGA_MARK_KIND, Amend, Claim, Exchange
+
+
+@pytest.fixture
+async def memory():
+    async with open_store("memory", None) as store:
+        yield store
+
+
+# -- killed after every operation --------------------------------------------------------------------------------------
+
+STEPS = 5
+
+
+class Story:
+    """One saga, from its start to its end, whose drivers are killed at one store operation."""
+
+    def __init__(self, store, name: str, *, fails_at: int | None, undo_fails: int, cut_at: int | None, cancels: bool):
+        self.store, self.name = store, name
+        self.cut = CutAtCall(store, cut_at)
+        self.fails_at, self.undo_failures, self.cancels = fails_at, undo_fails, cancels
+        self.done: list[str] = []
+
+    def fails(self, task: str) -> bool:
+        if task == f"do{self.fails_at}":
+            return True
+        if task == "undo1" and self.undo_failures:
+            self.undo_failures -= 1
+            return True
+        return False
+
+    async def run(self) -> None:
+        while True:  # a caller that does not know whether its saga was started starts it again
+            with contextlib.suppress(Killed):
+                await start(self.cut, self.name, STEPS, queue=self.name)
+                break
+        while not (await progress_of(self.store, self.name)).is_finished:
+            before = len(self.done)
+            self.done += await work(self.store, self.fails, self.name)
+            if self.cancels and "do2" in self.done[before:]:
+                await self.until_done(lambda: cancel_saga(Client(self.cut, by="ann"), self.name))
+            await drive(self.cut)
+            if (await progress_of(self.store, self.name)).phase == "stuck":
+                await self.until_done(lambda: resume_saga(Client(self.cut, by="ann"), self.name))
+        await drive(self.store, kills=False)  # what a driver that was killed at the very end left
+        assert await self.store.records(SAGA_MARK_KIND, self.name) == []
+
+    async def until_done(self, call) -> None:
+        with contextlib.suppress(Killed, Refused):
+            await call()
+
+    async def check(self) -> None:
+        progress = await progress_of(self.store, self.name)
+        last = self.fails_at if self.fails_at is not None else 3 if self.cancels else STEPS
+        expected = [f"do{n}" for n in range(last)]
+        if self.fails_at is None and not self.cancels:
+            assert (progress.phase, self.done) == ("completed", expected)
+        else:
+            assert (progress.phase, self.done) == ("compensated", expected + [f"undo{n}" for n in reversed(range(last))])
+        jobs = await jobs_of(self.store, self.name)
+        assert len({job.spec.key for job in jobs}) == len(jobs)
+        assert all(job.is_final for job in jobs)
+
+
+STORIES = {
+    "completes": {"fails_at": None, "undo_fails": 0, "cancels": False},
+    "last step fails": {"fails_at": 4, "undo_fails": 0, "cancels": False},
+    "undo fails and is stuck": {"fails_at": 4, "undo_fails": 4, "cancels": False},
+    "cancelled": {"fails_at": None, "undo_fails": 0, "cancels": True},
+}
+
+
+@pytest.mark.parametrize("story", STORIES)
+async def test_a_saga_cut_at_every_operation_in_turn_ends_right(store, story):
+    is_fast = store.traits.name == "memory"
+    whole = Story(store, "uncut", cut_at=None, **STORIES[story])
+    await whole.run()
+    await whole.check()
+    assert whole.cut.calls > 4 * STEPS
+    for cut_at in range(1, whole.cut.calls + 1, 1 if is_fast else 4):
+        cut = Story(store, f"cut-{cut_at}", cut_at=cut_at, **STORIES[story])
+        await cut.run()
+        await cut.check()
+
+
+async def test_drivers_side_by_side_submit_each_job_once(store):
+    await start(store, "r")
+    done: list[str] = []
+    while not (await progress_of(store, "r")).is_finished:
+        done += await work(store, lambda task: task == "do3")
+        await asyncio.gather(*(drive(store, kills=False) for _ in range(3)))
+    assert done == ["do0", "do1", "do2", "undo2", "undo1", "undo0"]
+    assert len(await jobs_of(store, "r")) == 7
+
+
+# -- every way to end --------------------------------------------------------------------------------------------------
+
+
+async def claimed(store):
+    [lease] = (await store.exchange(Exchange(claim=Claim(worker="w", lease_for=timedelta(minutes=5))))).leases
+    return lease
+
+
+async def times_out(store, job):
+    settlement = settle(await claimed(store), TimedOut(after=timedelta(seconds=1)), chance=0.5, by="w")
+    await store.exchange(Exchange(settle=[settlement]))
+
+
+async def expires(store, job):
+    deadline = time.monotonic() + 60
+    while not (await store.advance()).expired:
+        assert time.monotonic() < deadline
+
+
+async def is_shed(store, job):
+    settings = msgspec.json.encode(QueueSettings(capacity=1, when_full="shed"))
+    await store.put([Put(kind="queue", name="default", value=settings)])
+    await store.insert([JobSpec(id="urgent", task="t", priority=0)])
+    await store.amend(Amend(action="cancel", by="t", jobs=("urgent",)))
+
+
+async def is_cancelled(store, job):
+    await store.amend(Amend(action="cancel", by="t", jobs=(job,)))
+
+
+async def is_cancelled_while_it_runs(store, job):
+    lease = await claimed(store)
+    await store.amend(Amend(action="cancel", by="t", jobs=(job,)))
+    await store.exchange(Exchange(settle=[settle(lease, Done(b"{}"), chance=0.5, by="w")]))
+
+
+async def is_removed(store, job):
+    await is_cancelled(store, job)
+    await store.amend(Amend(action="remove", by="t", jobs=(job,)))
+
+
+@pytest.mark.parametrize(
+    ("way", "state", "reason"),
+    [
+        (times_out, State.FAILED, Reason.TIMEOUT), (expires, State.FAILED, Reason.EXPIRED),
+        (is_shed, State.FAILED, Reason.SHED), (is_cancelled, State.CANCELLED, None),
+        (is_cancelled_while_it_runs, State.CANCELLED, None), (is_removed, None, None),
+    ],
+    ids=lambda way: getattr(way, "__name__", ""),
+)  # fmt: skip
+async def test_a_step_that_ends_without_completing_is_compensated(store, way, state, reason):
+    expiring = replace(ONCE, expires_in=timedelta(microseconds=1) if way is expires else None)
+    await start(store, "r", 2, options=expiring)
+    first = (await progress_of(store, "r")).current_job
+    await store.advance()  # a first step that expires is compensated too, with nothing to undo
+    if way is not expires:
+        assert await work(store) == ["do0"]
+        await drive(store, kills=False)
+    current = (await progress_of(store, "r")).current_job
+    assert (current == first) == (way is expires)
+    if (await store.get([current]))[0].state is not State.FAILED:
+        await way(store, current)
+    [job] = await store.get([current])
+    assert (None, None) == (state, reason) if job is None else (job.state, job.reason) == (state, reason)
+    await drive(store, kills=False)
+    done = await work(store)
+    await drive(store, kills=False)
+    assert done == ([] if way is expires else ["undo0"])
+    progress = await progress_of(store, "r")
+    assert progress.phase == "compensated"
+    assert progress.error.startswith("step0: " if way is expires else "step1: ")
+
+
+# -- the driver as a service -------------------------------------------------------------------------------------------
+
+
+async def test_the_feed_drives_a_saga_and_an_idle_driver_stops_following(store):
+    driver = SagaDriver(store, WORLD, name="d")
+    running = asyncio.create_task(runner.run([driver], WORLD))
+    try:
+        await start(store, "r", 3)
+        done: list[str] = []
+        deadline = time.monotonic() + 60
+        while not (await progress_of(store, "r")).is_finished:
+            assert time.monotonic() < deadline
+            done += await work(store)
+            await asyncio.sleep(0.01)
+        assert done == ["do0", "do1", "do2"]
+        while driver._following is not None:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    [position] = await store.records(FOLLOWER_KIND)
+    assert b'"holder"' not in position.value  # the next driver need not wait
+
+
+async def test_a_job_that_belongs_to_no_saga_is_left_alone(memory):
+    driver = SagaDriver(memory, WORLD, name="d")
+    await start(memory, "r", 1)
+    await work(memory)
+    page = await memory.events()
+    for event in page.events:
+        await driver.handle(event)  # without names, as of a job that is gone
+    assert (await progress_of(memory, "r")).phase == "forward"
+    await driver.handle(replace(page.events[-1], run="saga:r"))
+    assert (await progress_of(memory, "r")).phase == "completed"
+    await driver.handle(replace(page.events[-1], run="saga:r"))
+    await driver.handle(replace(page.events[-1], run="saga:unknown"))
+
+
+async def test_a_saga_that_another_version_wrote_stops_no_other(memory, caplog):
+    await start(memory, "a", 1)
+    await start(memory, "b", 1)
+    [record] = await memory.records("saga", "a")
+    await memory.put([Put(kind="saga", name="a", value=b'{"moon":1}')])
+    await work(memory)
+    await drive(memory, kills=False)
+    assert (await progress_of(memory, "b")).phase == "completed"
+    assert "saga a cannot be driven" in caplog.text
+    await memory.put([Put(kind="saga", name="a", value=record.value)])
+    await drive(memory, kills=False)
+    assert (await progress_of(memory, "a")).phase == "completed"
+
+
+# -- changes by people -------------------------------------------------------------------------------------------------
+
+
+async def test_starting_again_with_the_same_content_is_the_same_saga(memory):
+    await start(memory, "r", 2)
+    await start(memory, "r", 2)
+    assert len(await jobs_of(memory, "r")) == 1
+    with pytest.raises(KeyConflict, match="saga 'r' was started with other steps"):
+        await start(memory, "r", 3)
+
+
+async def test_changes_that_come_too_late_are_refused(memory):
+    client = Client(memory, by="ann")
+    await start(memory, "r", 1)
+    with pytest.raises(Refused, match="only one that is stuck"):
+        await resume_saga(client, "r")
+    await work(memory)
+    await drive(memory, kills=False)
+    with pytest.raises(Refused, match="has completed"):
+        await cancel_saga(client, "r")
+    with pytest.raises(SagaNotFound, match="did you mean 'r'"):
+        await find_saga(client, "rr")
+
+
+async def test_a_stuck_saga_is_told_once_in_the_feed(memory):
+    await start(memory, "r", 2, undo_tries=2)
+    while (await progress_of(memory, "r")).phase != "stuck":
+        await work(memory, lambda task: task in ("do1", "undo0"))
+        await drive(memory, kills=False)
+    await drive(memory, kills=False)
+    told = [event for event in (await memory.events()).events if event.kind == "saga_stuck"]
+    assert [(event.note, event.job) for event in told] == [("r", "")]
+
+
+async def test_a_step_retried_before_anybody_reacted_goes_on(memory):
+    await start(memory, "r", 2)
+    job = (await progress_of(memory, "r")).current_job
+    await work(memory, lambda task: True)
+    await memory.amend(Amend(action="retry", by="ann", jobs=(job,)))
+    await drive(memory, kills=False)
+    assert (await progress_of(memory, "r")).phase == "forward"
+    await work(memory)
+    await drive(memory, kills=False)
+    assert (await progress_of(memory, "r")).current == 1
+
+
+# -- the context -------------------------------------------------------------------------------------------------------
+
+
+def merged(context: bytes, result: bytes | None) -> bytes:
+    return bytes(merge(msgspec.Raw(context), result, "step"))
+
+
+def test_what_a_step_returns_is_merged():
+    assert merged(b'{"a":1}', None) == b'{"a":1}'
+    assert merged(b'{"a":1}', b"null") == b'{"a":1}'
+    assert merged(b'{"a":1,"b":2}', b'{"b":3,"c":{"$":["set",[1]]}}') == b'{"a":1,"b":3,"c":{"$":["set",[1]]}}'
+    assert merged(b'{"a":1}', b"[1,2]") == b'{"a":1,"step":[1,2]}'
+    assert merged(b'{"a":1}', b'{"$":["tuple",[1]]}') == b'{"a":1,"step":{"$":["tuple",[1]]}}'
+    assert merged(b'{"a":1}', b'{"$":["any",{"b":2}]}') == b'{"a":1,"b":2}'
+    assert merged(b'{"a":1}', b'{"$":["dict",{"$":2}]}') == b'{"$":["dict",{"a":1,"$":2}]}'
+    assert merged(b'{"$":["dict",{"a":1,"$":2}]}', b'{"b":3}') == b'{"$":["dict",{"a":1,"$":2,"b":3}]}'
+
+
+def test_a_context_that_grows_too_large_is_refused():
+    with pytest.raises(BadUpdate, match="the limit is"):
+        merged(b'{"a":1}', msgspec.json.encode({"b": "x" * MAX_CONTEXT}))
+    with pytest.raises(BadUpdate, match="return a File"):
+        merged(b'{"a":1}', b'{"$":["file result",{"sha256":"' + b"a" * 64 + b'","size":1,"name":"x"}]}')
+
+
+async def test_a_step_whose_result_is_refused_is_undone_itself(memory):
+    await start(memory, "r", 2)
+    [lease] = (await memory.exchange(Exchange(claim=Claim(worker="w")))).leases
+    large = msgspec.json.encode({"b": "x" * MAX_CONTEXT})
+    await memory.exchange(Exchange(settle=[settle(lease, Done(large), chance=0.5, by="w")]))
+    await drive_saga(Client(memory, by="d"), "r")
+    assert await work(memory) == ["undo0"]
+    await drive(memory, kills=False)
+    found = await read_saga(memory, "r")
+    assert (found.saga.progress.phase, bytes(found.saga.context)) == ("compensated", b'{"x":1}')
+    assert "the limit is" in found.saga.progress.error
