@@ -244,6 +244,7 @@ BUGS = [
     ("wakeups", stores.WakeUpIsNotCalledOut, "test_a_wake_up_is_called_out_before_a_wait_is_over"),
     ("wakeups", names.request_is_not_told, "test_a_request_record_wakes_the_worker_that_it_names"),
     ("wakeups", names.schedule_is_not_told, "test_a_schedule_wakes_those_who_watch_schedules"),
+    ("wakeups", names.saga_is_not_told, "test_a_mark_of_a_saga_wakes_those_who_watch_sagas"),
     ("wakeups", names.room_is_not_told, "test_room_under_max_running_wakes_the_queue"),
 ]  # fmt: skip
 

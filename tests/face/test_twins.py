@@ -13,9 +13,11 @@ from daybreak.api.portal import BlockingIterator
 from daybreak.api.queues import LeaseHandle, QueueHandle
 from daybreak.api.schedules import ScheduleHandle
 from daybreak.runs.run import Run
+from daybreak.sagas.saga import Saga
+from daybreak.sagas.saga_run import SagaRun
 from daybreak.testing import Inline
 
-FACES = [Task, JobHandle, QueueHandle, LeaseHandle, ResourceHandle, Lock, Run, ScheduleHandle, Daybreak, Inline]
+FACES = [Task, JobHandle, QueueHandle, LeaseHandle, ResourceHandle, Lock, Run, ScheduleHandle, Saga, SagaRun, Daybreak, Inline]
 
 # Names that no letter tells apart: wait would be await, a word of the language.
 SPECIAL = {"await_": "wait"}
@@ -28,9 +30,10 @@ PLAIN = {
     Task: {"using", "upgrade"},
     Daybreak: {
         "use", "task", "find_task", "setup", "wrap", "lifespan", "on", "job", "queue", "resource", "lock", "retrying",
-        "rule", "limit_time", "watch", "schedule", "find_schedule",
+        "rule", "limit_time", "watch", "schedule", "find_schedule", "saga", "find_saga",
         "worker_command", "worker_settings", "run_worker",
     },
+    Saga: {"step"},
     LeaseHandle: {"on_extended"},
     QueueHandle: {"on"},
     Inline: {"accepted"},

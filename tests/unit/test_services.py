@@ -399,7 +399,7 @@ async def test_the_pauses_of_a_failing_service_grow_and_are_bounded(world):
 
 def test_every_worker_runs_all_services(store, world):
     names = [type(service).__name__ for service in runner.default_services(store, world, name="w")]
-    assert names == ["Reaper", "Scheduler", "ScheduleTicker", "Janitor", "TrendSampler", "QueueWatch"]
+    assert names == ["Reaper", "Scheduler", "ScheduleTicker", "SagaDriver", "Janitor", "TrendSampler", "QueueWatch"]
 
 
 class CountingStore:

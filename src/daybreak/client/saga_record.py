@@ -28,6 +28,7 @@ MAX_STEPS: Final = 100
 MAX_CONTEXT: Final = 1024 * 1024 - 1024  # bytes, encoded; with the name of the parameter it must fit into a job
 KEEP_COMPLETED: Final = timedelta(days=7)  # as jobs
 KEEP_COMPENSATED: Final = timedelta(days=90)
+MAX_FINISHED: Final = 10_000
 RUN_PREFIX: Final = "saga:"
 
 
@@ -113,6 +114,15 @@ async def forget_mark(store: Store, run_id: str) -> None:
             await store.put([Put(kind=SAGA_MARK_KIND, name=run_id, value=None, expect=mark.revision)])
 
 
+async def forget_sagas(store: Store, now: datetime) -> None:
+    """Delete the records of sagas that ended long ago, and all but the latest MAX_FINISHED of those that have ended."""
+    ended = [found for found in await read_sagas(store) if found.saga.progress.is_finished]
+    for number, found in enumerate(ended):
+        keep = KEEP_COMPLETED if found.saga.progress.phase == "completed" else KEEP_COMPENSATED
+        if number >= MAX_FINISHED or found.saga.changed_at < now - keep:
+            await store.put([Put(kind=SAGA_KIND, name=found.id, value=None, expect=found.revision)])
+
+
 # -- its jobs ----------------------------------------------------------------------------------------------------------
 
 
@@ -140,7 +150,7 @@ def job_of(run_id: str, saga: Saga, job: NextJob, new_id: str) -> JobSpec:
     made = replace(
         spec,
         id=new_id,
-        args=msgspec.json.encode({takes: saga.context}),
+        args=msgspec.json.encode({takes: saga.context} if takes else {}),
         key=step_key(run_id, job),
         run=run_label(run_id),
         by=f"saga {run_id}",

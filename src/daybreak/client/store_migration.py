@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from daybreak.client.job_logs import copy_logs, delete_logs
+from daybreak.client.saga_migration import hold_sagas, move_sagas
 from daybreak.client.schedule_migration import move_schedules
 from daybreak.core.errors import BadInput, StoreCorrupt
 from daybreak.core.model import FINAL, Job, Put, State
@@ -34,14 +35,14 @@ PROBE_KIND: Final = "moving"  # the kind of the record that shows whether source
 POLL_INTERVAL: Final = timedelta(seconds=1)
 STARTABLE: Final = frozenset({State.QUEUED, State.SCHEDULED, State.BLOCKED})
 # The records to move: settings, pauses of watched folders, and tokens, so that callers of a server need no new ones.
-# Schedules are moved by `schedule_migration`. Limits of resources are moved before the first job that needs them. All
+# Schedules are moved by `schedule_migration`, sagas with their marks by `saga_migration`. Limits of resources are moved before the first job that needs them. All
 # other records describe the old store and stay: sessions, sign-in codes, answers under idempotency keys and the audit
 # of its server, its trends (kinds that begin with `trend`), and contents of files (`files`, and kinds that begin with
 # `blob`), which are copied with the jobs that refer to them.
 # The logs of jobs (kinds that begin with `log`) go with their jobs. Requests to workers and the stacks that they answer
 # (`request`, `stack`) are of this minute. The name of a ledger on message queues (`sqs`) is of this store, and the
 # records of which delivery of a job counts (`delivery`) go with the end of the job: while it runs, it is not moved. The
-# cursors of durable hooks and of bridges (`hook`, `bridge`) are places in the feed of this store.
+# cursors of durable hooks, bridges and sagas (`hook`, `bridge`, `follower`) are places in the feed of this store.
 KINDS: Final = ("queue", "resource", "declared resource", "token", "watch")
 RUN_KINDS: Final = ("run", "active run")  # a run and its mark: they go with the jobs of the run
 
@@ -57,6 +58,7 @@ class Report:
     running: int = 0
     held_back: dict[str, str] = field(default_factory=dict)
     schedules: int = 0
+    sagas: int = 0
     schedules_held_back: dict[str, str] = field(default_factory=dict)
 
 
@@ -98,6 +100,7 @@ class Mover:
         """Move until nothing is left; with `wait`, running jobs too. Jobs that the target refuses stay unchanged."""
         patience.unbound()
         await self._refuse_same_store()
+        await hold_sagas(self._source, queue=self._queue)
         await self._move_settings()
         while True:
             before, self._undropped = self.report.moved + self.report.known, False
@@ -111,6 +114,8 @@ class Mover:
                 continue
             if not self._undropped and not (wait and (self.report.running or await self._has_waiting())):
                 await self._drop_moved_runs()
+                if self._queue is None:
+                    self.report.sagas += await move_sagas(self._source, self._target)
                 return self.report
             await self._world.sleep(POLL_INTERVAL)
 

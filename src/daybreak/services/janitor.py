@@ -11,6 +11,7 @@ from daybreak.client.client import Client
 from daybreak.client.duration_stats import forget_old
 from daybreak.client.job_logs import INDEX_PARTS, sweep_logs
 from daybreak.client.job_stacks import forget_stacks
+from daybreak.client.saga_record import forget_sagas
 from daybreak.client.server_records import ANSWER_PARTS, forget_answers, forget_server_records
 from daybreak.client.trend_records import purge_trends
 from daybreak.client.waits import forget_waits
@@ -52,6 +53,7 @@ class Janitor:
             self._records_at = self._world.steady() + span(RECORDS_INTERVAL)
             await forget_old(self._store, self._world)
             await forget_waits(self._store)
+            await forget_sagas(self._store, moment(self._world.wall()))
             await forget_server_records(self._store, moment(self._world.wall()))
             await purge_trends(self._store, moment(self._world.wall()))
             await forget_stacks(self._store, moment(self._world.wall()))

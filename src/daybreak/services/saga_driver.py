@@ -108,7 +108,7 @@ class SagaDriver:
         waiting: dict[str, str] = {}
         for run_id in run_ids:
             found = await self._read(run_id)
-            if found is None:
+            if found is None or found.saga.moving:
                 continue
             if found.saga.progress.is_finished:
                 await forget_mark(self._store, run_id)

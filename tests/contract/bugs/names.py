@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from bugs.planting import bug
 from daybreak.core.model import FINAL, State
 from daybreak.core.units import span
-from daybreak.store.protocol import SCHEDULES_TOPIC, Verdict, work_topic
+from daybreak.store.protocol import SAGAS_TOPIC, SCHEDULES_TOPIC, Verdict, work_topic
 from daybreak.stores.kernel import adopt, amend, moves, pass_time, records, settle
 from daybreak.stores.kernel.insert import Inserting, insert
 from daybreak.stores.kernel.port import KeyEntry, NameChange
@@ -264,6 +264,12 @@ def request_is_not_told(real, tx, put):
 def schedule_is_not_told(real, tx, put):
     real(tx, put)
     tx.topics.discard(SCHEDULES_TOPIC)
+
+
+@bug(records, "_apply")
+def saga_is_not_told(real, tx, put):
+    real(tx, put)
+    tx.topics.discard(SAGAS_TOPIC)
 
 
 @bug(Transaction, "_note_move")

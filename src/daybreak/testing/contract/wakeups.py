@@ -12,6 +12,8 @@ from daybreak.core.model import HandedBack, Lost, Put
 from daybreak.store.protocol import (
     EVENTS_TOPIC,
     REQUEST_KIND,
+    SAGA_MARK_KIND,
+    SAGAS_TOPIC,
     SCHEDULE_KIND,
     SCHEDULES_TOPIC,
     Store,
@@ -166,6 +168,11 @@ class Wakeups:
         changed = replace(nightly, value=b'{"paused":true}', expect=record.revision)
         assert await wakes(store, SCHEDULES_TOPIC, lambda: store.put([changed]))
         assert await wakes(store, SCHEDULES_TOPIC, lambda: store.put([replace(nightly, value=None)]))
+
+    async def test_a_mark_of_a_saga_wakes_those_who_watch_sagas(self, store: Store) -> None:
+        mark = Put(kind=SAGA_MARK_KIND, name="order-17", value=b"{}", expect=0)
+        assert await wakes(store, SAGAS_TOPIC, lambda: store.put([mark]))
+        assert await wakes(store, SAGAS_TOPIC, lambda: store.put([replace(mark, value=None, expect=None)]))
 
     async def test_events_wake_those_who_follow_them(self, store: Store) -> None:
         job = await accept(store)
