@@ -17,7 +17,20 @@ from daybreak.sagas.saga import Saga
 from daybreak.sagas.saga_run import SagaRun
 from daybreak.testing import Inline
 
-FACES = [Task, JobHandle, QueueHandle, LeaseHandle, ResourceHandle, Lock, Run, ScheduleHandle, Saga, SagaRun, Daybreak, Inline]
+FACES = [
+    Task,
+    JobHandle,
+    QueueHandle,
+    LeaseHandle,
+    ResourceHandle,
+    Lock,
+    Run,
+    ScheduleHandle,
+    Saga,
+    SagaRun,
+    Daybreak,
+    Inline,
+]
 
 # Names that no letter tells apart: wait would be await, a word of the language.
 SPECIAL = {"await_": "wait"}

@@ -50,7 +50,9 @@ class CutAtCall:
             raise Killed
 
 
-async def start(store, run_id: str, steps: int = 5, *, queue: str = "default", undo_tries: int = 3, options=ONCE) -> None:
+async def start(
+    store, run_id: str, steps: int = 5, *, queue: str = "default", undo_tries: int = 3, options=ONCE
+) -> None:
     client = Client(store, by="tester")
     definition = tuple(
         StepDefinition(
@@ -65,7 +67,8 @@ async def start(store, run_id: str, steps: int = 5, *, queue: str = "default", u
     decision = begin([(f"step{n}", True) for n in range(steps)], new_id, now)
     saga = Saga(
         name="s", definition=definition, context=msgspec.Raw(b'{"x":1}'), progress=decision.progress,
-        started_with=definition_digest("s", definition, b'{"x":1}'), created_at=now, changed_at=now, undo_tries=undo_tries,
+        started_with=definition_digest("s", definition, b'{"x":1}'), created_at=now, changed_at=now,
+        undo_tries=undo_tries,
     )  # fmt: skip
     await start_saga(client, run_id, saga, job_of(run_id, saga, decision.job, new_id))
 

@@ -96,7 +96,10 @@ class Story:
         if self.fails_at is None and not self.cancels:
             assert (progress.phase, self.done) == ("completed", expected)
         else:
-            assert (progress.phase, self.done) == ("compensated", expected + [f"undo{n}" for n in reversed(range(last))])
+            assert (progress.phase, self.done) == (
+                "compensated",
+                expected + [f"undo{n}" for n in reversed(range(last))],
+            )
         jobs = await jobs_of(self.store, self.name)
         assert len({job.spec.key for job in jobs}) == len(jobs)
         assert all(job.is_final for job in jobs)
@@ -196,7 +199,7 @@ async def test_a_step_that_ends_without_completing_is_compensated(store, way, st
     if (await store.get([current]))[0].state is not State.FAILED:
         await way(store, current)
     [job] = await store.get([current])
-    assert (None, None) == (state, reason) if job is None else (job.state, job.reason) == (state, reason)
+    assert (state, reason) == (None, None) if job is None else (job.state, job.reason) == (state, reason)
     await drive(store, kills=False)
     done = await work(store)
     await drive(store, kills=False)
@@ -311,8 +314,8 @@ async def test_sagas_move_with_their_jobs_and_go_on_in_the_target(memory, tmp_pa
         await drive(memory, kills=False)
         await start(memory, "r", 2)
         with pytest.raises(BadInput, match="saga 'r' has steps in queue 'default'"):
-            await Mover(memory, target, by="t", queue="default").run()
-        report = await Mover(memory, target, by="t").run()
+            await Mover(memory, target, WORLD, by="t", queue="default").run()
+        report = await Mover(memory, target, WORLD, by="t").run()
         assert report.sagas == 2
         assert await memory.records("saga") == await memory.records(SAGA_MARK_KIND) == []
         await drive(memory, kills=False)

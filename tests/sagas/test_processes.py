@@ -54,7 +54,7 @@ def start_worker(tmp_path):
     def start() -> subprocess.Popen[bytes]:
         env = {name: value for name, value in os.environ.items() if not name.startswith("DAYBREAK_")}
         process = subprocess.Popen(
-            [sys.executable, "-m", "daybreak.cli", "worker", "tasks.py", "--processes", "1", "--lease-for", "2s"],
+            [sys.executable, "-m", "daybreak.cli", "worker", "tasks.py", "--processes", "1", "--lease", "2s"],
             cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         started.append(process)

@@ -52,7 +52,7 @@ async def find_saga(client: Client, run_id: str) -> StoredSaga:
 
 
 async def cancel_saga(client: Client, run_id: str) -> Saga:
-    """Stop the running step, and undo the completed ones. Raises Refused if the saga has completed. A saga that is being
+    """Stop the running step, and undo the completed ones. Raises Refused if the saga has completed. One that is being
     compensated already stays as it is."""
 
     def cancelled(found: StoredSaga) -> Saga | None:
@@ -159,4 +159,3 @@ async def _change(
         if await write_saga(client.store, run_id, saga, found.revision, [] if job is None else [job]):
             return saga
     raise RecordChanged("saga", run_id)
-

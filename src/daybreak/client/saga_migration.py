@@ -15,7 +15,7 @@ from daybreak.store.protocol import Filter, Store
 
 
 async def hold_sagas(source: Store, *, queue: str | None) -> None:
-    """Stop the sagas of the source until they are moved. Raises BadInput if only a part of their jobs is to be moved."""
+    """Stop the sagas of the source until they are moved. Raises BadInput if only some of their jobs are to be moved."""
     for found in await read_sagas(source):
         if found.saga.progress.is_finished:
             continue
@@ -23,8 +23,8 @@ async def hold_sagas(source: Store, *, queue: str | None) -> None:
             specs = [spec for step in found.saga.definition for spec in (step.spec, step.undo) if spec is not None]
             if any(spec.queue == queue for spec in specs):
                 raise BadInput(
-                    f"saga {found.id!r} has steps in queue {queue!r} and has not ended: wait for it, cancel it, or move the "
-                    "whole store"
+                    f"saga {found.id!r} has steps in queue {queue!r} and has not ended: wait for it, cancel it, "
+                    "or move the whole store"
                 )
         elif not found.saga.moving:
             await _mark(source, found, moving=True)

@@ -99,7 +99,11 @@ async def write_saga(store: Store, run_id: str, saga: Saga, expect: int, jobs: S
     record = Put(
         kind=SAGA_KIND, name=run_id, value=saga.encoded(), expect=expect, inserts=tuple(jobs), tells=tells, by=saga.by
     )
-    puts = [record] if saga.progress.is_finished else [record, Put(kind=SAGA_MARK_KIND, name=run_id, value=b"{}", expect=0)]
+    puts = (
+        [record]
+        if saga.progress.is_finished
+        else [record, Put(kind=SAGA_MARK_KIND, name=run_id, value=b"{}", expect=0)]
+    )
     written = (await store.put(puts))[0]
     if written is not None and saga.progress.is_finished:
         await forget_mark(store, run_id)

@@ -35,7 +35,8 @@ PROBE_KIND: Final = "moving"  # the kind of the record that shows whether source
 POLL_INTERVAL: Final = timedelta(seconds=1)
 STARTABLE: Final = frozenset({State.QUEUED, State.SCHEDULED, State.BLOCKED})
 # The records to move: settings, pauses of watched folders, and tokens, so that callers of a server need no new ones.
-# Schedules are moved by `schedule_migration`, sagas with their marks by `saga_migration`. Limits of resources are moved before the first job that needs them. All
+# Schedules are moved by `schedule_migration`, sagas with their marks by `saga_migration`.
+# Limits of resources are moved before the first job that needs them. All
 # other records describe the old store and stay: sessions, sign-in codes, answers under idempotency keys and the audit
 # of its server, its trends (kinds that begin with `trend`), and contents of files (`files`, and kinds that begin with
 # `blob`), which are copied with the jobs that refer to them.

@@ -162,7 +162,9 @@ def _after_late_completion(progress: SagaProgress, number: int, end: JobEnd, new
 
 def _failed(progress: SagaProgress, step: str, error: str) -> SagaProgress:
     if progress.cancelled_by is not None:
-        return replace(progress, error=f"cancelled by {progress.cancelled_by}" if progress.cancelled_by else "cancelled")
+        return replace(
+            progress, error=f"cancelled by {progress.cancelled_by}" if progress.cancelled_by else "cancelled"
+        )
     return replace(progress, error=f"{step}: {error}")
 
 
@@ -215,7 +217,7 @@ def _after_undo(
 
 def undo_delay(failures: int) -> timedelta:
     """How long to wait before an undo is tried again."""
-    return min(FIRST_UNDO_DELAY * 2 ** min(failures - 1, 16), LONGEST_UNDO_DELAY)
+    return min(FIRST_UNDO_DELAY * (1 << min(failures - 1, 16)), LONGEST_UNDO_DELAY)
 
 
 def _with(progress: SagaProgress, number: int, step: StepProgress) -> SagaProgress:

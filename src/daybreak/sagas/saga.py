@@ -90,7 +90,9 @@ class Saga:
             raise BadInput(f"saga {self.name!r}: {task!r:.60} is no task: write @app.task above the function")
         given = [option for option in _OWN_OPTIONS if option in task._options]  # noqa: SLF001 - the app, its tasks and sagas are one part
         if given:
-            raise BadInput(f"saga {self.name!r}: using({given[0]}=...) is decided by the saga, for each job: leave it out")
+            raise BadInput(
+                f"saga {self.name!r}: using({given[0]}=...) is decided by the saga, for each job: leave it out"
+            )
         parameter_of(task)
         app: Any = task._app  # noqa: SLF001
         if self._app is None:
@@ -111,8 +113,8 @@ class Saga:
 
     @on_store_loop
     async def astart(self, context: Mapping[str, Any] | None = None, *, id: str | None = None) -> SagaRun:  # noqa: A002
-        """Start the saga with this context; it is durable when this returns. With an `id` of your own, starting it again
-        with the same steps and context returns the same saga; with others it is a KeyConflict."""
+        """Start the saga with this context; it is durable when this returns. With an `id` of your own, starting it
+        again with the same steps and context returns the same saga; with others it is a KeyConflict."""
         refuse_during_import("saga.start")
         client = await self._sessions.client()
         run_id = client.new_id() if id is None else _checked_id(id)

@@ -1,9 +1,9 @@
 """Drives sagas: when a job of a saga ends, the next step or the next undo is submitted.
 
-Every change is one `put` of the saga's record by compare-and-set, with the next job in it (`client/saga_changes.py`), so
-any number of drivers may run, and one that is killed leaves nothing half. A durable follower tells one of them at a time
-of every job that ends. A sweep over the sagas that have not ended repairs what no event told: while no driver ran, or
-after its events were purged."""
+Every change is one `put` of the saga's record by compare-and-set, with the next job in it, so any number of drivers may
+run, and one that is killed leaves nothing half. A durable follower tells one of them at a time of every job that ends.
+A sweep over the sagas that have not ended repairs what no event told: while no driver ran, or after its events were
+purged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger("daybreak.services")
 
 FOLLOWER_KIND: Final = "follower"
 FOLLOWER_NAME: Final = "sagas"
-IDLE_INTERVAL: Final = timedelta(minutes=1)  # without any saga; a new one wakes the driver
+IDLE_INTERVAL: Final = timedelta(minutes=15)  # without any saga; a new one wakes the driver
 SWEEP_INTERVAL: Final = timedelta(minutes=1)  # of the driver that follows the feed
 # The others sweep more often, so that a saga hardly waits until a dead driver is replaced; less often with more sagas.
 SHORTEST_SWEEP: Final = timedelta(seconds=2)

@@ -19,6 +19,7 @@ from daybreak.core.units import EPOCH, moment, span
 from daybreak.store.protocol import (
     EVENTS_TOPIC,
     REQUEST_KIND,
+    SAGA_MARK_KIND,
     SCHEDULE_KIND,
     Claim,
     Exchange,
@@ -319,7 +320,7 @@ def knows_lanes(rows: Sequence[Any], lanes: Lanes) -> bool:
 
 def is_plain_put(put: Put) -> bool:
     """Whether one statement is enough: no expected revision, no settings, no event, no jobs, nobody to wake."""
-    has_effect = put.kind in SETTINGS_KINDS or put.kind in (REQUEST_KIND, SCHEDULE_KIND)
+    has_effect = put.kind in SETTINGS_KINDS or put.kind in (REQUEST_KIND, SCHEDULE_KIND, SAGA_MARK_KIND)
     return not has_effect and put.expect is None and put.value is not None and not put.tells and not put.inserts
 
 
