@@ -43,7 +43,7 @@ PLAIN = {
     Task: {"using", "upgrade"},
     Daybreak: {
         "use", "task", "find_task", "setup", "wrap", "lifespan", "on", "job", "queue", "resource", "lock", "retrying",
-        "rule", "limit_time", "watch", "schedule", "find_schedule", "saga", "find_saga",
+        "rule", "limit_time", "watch", "schedule", "find_schedule", "saga", "find_saga", "bridge",
         "worker_command", "worker_settings", "run_worker",
     },
     Saga: {"step"},
