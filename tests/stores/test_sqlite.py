@@ -12,12 +12,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 
 from daybreak.api.portal import Portal
 from daybreak.client.client import Client
 from daybreak.core.errors import BadInput, StoreUnavailable, StoreUnsuitable
-from daybreak.core.model import Done, Failed, Failure, State
+from daybreak.core.model import Done, Failed, Failure, JobSpec, Put, QueueSettings, State
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import Claim, Exchange, Purge, Reap, work_topic
 from daybreak.stores import sqlite
@@ -468,3 +469,20 @@ async def test_all_that_is_told_is_heard_and_what_comes_thick_is_heard_together(
         told.close()
         teller.close()
     assert len(heard) < 8
+
+
+async def test_a_request_that_fails_when_it_is_written_fails_alone(tmp_path):
+    """The rows of a limited queue are written at the end of their request, after its answer is known."""
+    async with SqliteStore(tmp_path / "jobs.db") as store:
+        limited = msgspec.json.encode(QueueSettings(capacity=100))
+        await store.put([Put(kind="queue", name="limited", value=limited)])
+        jobs = [JobSpec(id=name, task="t", queue="limited", tags=tags) for name, tags in NAMED]
+        asked = [store.insert([job]) for job in jobs]
+        first, bad, last = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 60)
+        assert [answer[0].job for answer in (first, last)] == ["a", "c"]
+        assert isinstance(bad, Exception)
+        assert [job and job.id for job in await store.get(["a", "b", "c"])] == ["a", None, "c"]
+        assert (await store.insert([JobSpec(id="d", task="t")]))[0].job == "d"
+
+
+NAMED = [("a", ()), ("b", ("\ud800",)), ("c", ())]  # half a character cannot be stored

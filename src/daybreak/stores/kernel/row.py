@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -207,6 +207,17 @@ class Row:
             and (where.key is None or where.key == self.spec.key)
             and (where.tag is None or where.tag in self.spec.tags)
         )
+
+
+def _copier() -> Callable[[Row], Row]:
+    """A copy of a row, one assignment a field: `copy.copy` takes ten times as long, and memory copies every row."""
+    assignments = "\n".join(f"    new.{one.name} = row.{one.name}" for one in fields(Row))
+    names: dict[str, Any] = {}
+    exec(f"def copied(row):\n    new = row.__class__.__new__(row.__class__)\n{assignments}\n    return new", names)  # noqa: S102 - our own field names
+    return names["copied"]  # type: ignore[no-any-return]
+
+
+Row.__copy__ = _copier()  # type: ignore[attr-defined]
 
 
 def first_due(spec: JobSpec, wall: int, steady: int) -> tuple[int, int] | None:

@@ -61,6 +61,7 @@ class Transaction(Tables):
         wanted = list(dict.fromkeys(seqs))
         known = self._rows
         if unknown := [seq for seq in wanted if seq not in known]:
+            self._write_dropped()
             for row in self.read_rows(unknown):
                 known[row.seq] = row
         return {seq: known[seq] for seq in wanted if seq in known}
@@ -71,12 +72,21 @@ class Transaction(Tables):
 
     def load_id(self, job: str) -> Row | None:
         """The job with this id, which this transaction may change."""
+        self._write_dropped()
         seq = self.seqs_of([job]).get(job)
         return None if seq is None else self.load_one(seq)
 
     def peek(self, seq: int) -> Row | None:
         """A job as it is, not to be changed."""
-        return self._rows.get(seq) or next(iter(self.peek_rows((seq,))), None)
+        if (row := self._rows.get(seq)) is not None:
+            return row
+        self._write_dropped()
+        return next(iter(self.peek_rows((seq,))), None)
+
+    def _write_dropped(self) -> None:
+        """Delete dropped jobs, so that they are not read again."""
+        if self._dropped:
+            self.write()
 
     def keep(self, row: Row) -> None:
         """Count a row that a statement of the store has read and locked as loaded."""
@@ -166,6 +176,9 @@ class Transaction(Tables):
             self._names[name] = NameChange(name, seq, "release")
         elif pending.kind == "take" and pending.seq == seq:
             self._names[name] = NameChange(name, seq, "free")
+        elif pending.kind == "release" and pending.seq != seq:
+            self.write()  # one of them has the name, and only the store knows which
+            self._names[name] = NameChange(name, seq, "release")
 
     def holders_of(self, names: Sequence[str]) -> dict[str, int]:
         """The jobs that have these unique names."""

@@ -94,7 +94,7 @@ class MemoryStore:
         return self._world.wall(), self._anchor + self._world.steady()
 
     def _write(self, run: Callable[[Transaction], T], now: datetime | None) -> T:
-        """Run one transaction. Nothing awaits in it, so it is atomic by construction."""
+        """Run one transaction. Nothing awaits in it, so no other operation sees it half done."""
         tx = self._begin(*self._times(now))
         answer = run(tx)
         resource_queue.offer_freed(tx)

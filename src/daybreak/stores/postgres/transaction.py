@@ -86,6 +86,9 @@ class PostgresTransaction(NameTables, SettingTables, ResourceTables):
 
     def in_savepoint(self, do: Callable[[], None]) -> None:
         """Run `do` in a savepoint. If it raises, everything is as before, here and in the database."""
+        self.write()
+        if self._recounted:  # else only a gauge that has changed would be written
+            self.write_gauges({})
         before, lanes, locked = self.mark(), self.lanes, set(self._locked)
         self.run("SAVEPOINT tried")
         try:

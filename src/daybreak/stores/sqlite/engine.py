@@ -212,10 +212,11 @@ class Engine:
             if len(requests) > 1:
                 db.execute("SAVEPOINT request")
             try:
-                answers += _run_group(group, tx)
+                answered = _run_group(group, tx)
                 finish(tx)
                 parts.append(tx.changes())
                 tx.close()
+                answers += answered  # last: whatever fails before has only its error for an answer
             except Exception as error:
                 if isinstance(error, _FATAL) or len(requests) == 1 or not db.in_transaction:
                     raise

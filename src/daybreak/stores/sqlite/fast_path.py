@@ -91,6 +91,7 @@ def _are_plain(tx: SqliteTransaction, specs: Sequence[JobSpec], *, bounded: bool
             names.append(spec.unique)
         if bounded and spec.options.resources:
             resources.update(need.resource for need in spec.options.resources)
+    tx.write()  # ids that this transaction has added are not known to the file before
     if len(ids) < len(specs) or tx.seqs_of(list(ids)) or any(tx.settings(name).capacity is not None for name in queues):
         return False
     if any(tx.max_waiting(resource) is not None for resource in resources):

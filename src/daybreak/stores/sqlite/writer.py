@@ -206,6 +206,8 @@ class Writer:
             self._last_group = sum(isinstance(reply, Reply) for _, reply in batch)
             try:
                 answers, topics = self._engine.run([request for request, _ in batch])
+                if len(answers) != len(batch):
+                    raise AssertionError(f"{len(answers)} answers to {len(batch)} requests")  # noqa: TRY301
             except BaseException as error:  # noqa: BLE001 - raised in the callers, which would else wait forever
                 answers = [error] * len(batch)
             deliver((reply, answer) for (_, reply), answer in zip(batch, answers, strict=True))

@@ -316,6 +316,13 @@ class Migration:
         assert set(await find_all(store)) == {running, changed}
         await assert_sound(store, [running, changed])
 
+    async def test_a_job_that_is_named_twice_is_dropped_once(self, store: Store) -> None:
+        moved, left = await accept(store), await accept(store)
+        named = (moved, (await get_job(store, moved)).revision)
+        assert (await store.purge(Purge(moved=(named, named)), now=LATER)).moved == [True, False]
+        assert set(await find_all(store)) == {left}
+        await assert_sound(store, [left])
+
     async def test_a_long_history_stays_whole(self, store: Store) -> None:
         job = await accept(store)
         for n in range(450):

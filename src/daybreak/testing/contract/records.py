@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
+from msgspec.structs import replace
 
 from daybreak.core.errors import BadInput
 from daybreak.core.model import Done, JobSpec, Put, State
@@ -138,6 +141,13 @@ class Records:
         assert [await state_of(store, job) for job in jobs] == [State.QUEUED] * 3
         assert await claim_ids(store, 5) == jobs
         await assert_sound(store)
+
+    async def test_one_job_that_comes_with_two_records_is_one_job(self, store: Store) -> None:
+        job = spec()
+        delayed = replace(job, delay=timedelta(seconds=1), unique="u")
+        assert None not in await store.put([note(b"1", inserts=(delayed,)), note(b"2", inserts=(job,))], now=NOON)
+        assert await state_of(store, job.id) == State.SCHEDULED
+        await assert_sound(store, [job.id])
 
     async def test_jobs_that_come_with_a_record_are_not_inserted_without_it(self, store: Store) -> None:
         await accept(store)
