@@ -5,7 +5,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from daybreak.core.errors import CursorExpired
-from daybreak.core.events import encode
 from daybreak.core.model import State
 from daybreak.core.units import moment
 from daybreak.store.protocol import Exchange, Feed, Filter, Page, Verdict
@@ -68,7 +67,7 @@ class ProgressIsAnUpdate(MemoryStore):
             if beat.progress is not None:
                 row = self._book.jobs[beat.seq]
                 *earlier, latest = row.events()
-                row.history = b"\n".join(map(encode, [*earlier, replace(latest, at=now)]))
+                row.history = (*earlier, replace(latest, at=now))
         return answers
 
 

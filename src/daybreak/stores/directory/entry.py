@@ -7,10 +7,11 @@ from typing import Literal
 
 from msgspec import Struct
 
-from daybreak.core.events import Event, encode
+from daybreak.core.events import Event
 from daybreak.core.model import Failure, JobSpec, Need, Reason, State
 from daybreak.core.rank import Rank
 from daybreak.stores.kernel.row import STEADY, WALL, Row
+from daybreak.stores.memory.transaction import MemoryRow
 
 _CLOCKS: dict[int, Literal["steady", "wall"]] = {STEADY: "steady", WALL: "wall"}
 _CLOCK_NUMBERS = {word: number for number, word in _CLOCKS.items()}
@@ -84,7 +85,7 @@ def entry_of(row: Row, keys: Iterable[str]) -> Entry:
 
 def row_of(entry: Entry) -> Row:
     """The job that a folder kept."""
-    row = Row(
+    row = MemoryRow(
         id=entry.spec.id,
         name=entry.lane,
         options=entry.spec.options,
@@ -94,7 +95,7 @@ def row_of(entry: Entry) -> Row:
         ord=entry.rank.order,
         reason=entry.reason,
         cause=entry.blocked_on if entry.state is State.BLOCKED else None,
-        history=b"\n".join(map(encode, entry.history)) or None,
+        history=tuple(entry.history) or None,
         **{name: getattr(entry, name) for name in _SHARED},
     )
     if entry.due is not None and entry.state in (State.SCHEDULED, State.SUSPENDED):

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Literal
 
 from daybreak.core.model import FINAL, WAITING, State
-from daybreak.core.units import clean
 from daybreak.store.protocol import Amend, Amended, Amendment, worker_topic
 from daybreak.stores.kernel import moves
 from daybreak.stores.kernel.row import Row
@@ -17,7 +16,7 @@ Answer = Literal["done", "requested", "refused", "missing"]
 
 def amend(tx: Transaction, request: Amend) -> Amended:
     """Change the jobs with the ids of the request."""
-    jobs = [clean(job) for job in request.jobs]
+    jobs = [tx.clean_id(job) for job in request.jobs]
     seqs = tx.seqs_of(jobs)
     rows = _load(tx, request, seqs.values())
     amendments = []

@@ -11,6 +11,7 @@ from daybreak.core.events import (
     Event,
     decode_lines,
     encode,
+    last_holder,
     last_holder_in,
     last_time_in,
     shorten_history,
@@ -75,4 +76,29 @@ class JsonLines:
         return last_holder_in(history or b"")
 
 
+class PlainEvents:
+    """Histories as tuples of events, for stores that keep them in memory."""
+
+    def write(self, event: Event) -> Event:
+        return event
+
+    def joined(self, history: tuple[Event, ...] | None, line: Event) -> tuple[Event, ...]:
+        return (*(history or ()), line)
+
+    def shorten(self, first: Event, history: tuple[Event, ...]) -> tuple[Event, ...]:
+        kept = shorten_history(self.whole(first, history))
+        return tuple(kept[0 if history[0].n == 1 else 1 :])
+
+    def whole(self, first: Event, history: tuple[Event, ...] | None) -> list[Event]:
+        later = list(history or ())
+        return later if later and later[0].n == 1 else [first, *later]
+
+    def last_time(self, history: tuple[Event, ...] | None) -> datetime | None:
+        return history[-1].at if history else None
+
+    def last_holder(self, history: tuple[Event, ...] | None) -> str | None:
+        return last_holder(history or ())
+
+
 JSON_LINES: Final = JsonLines()
+PLAIN_EVENTS: Final = PlainEvents()

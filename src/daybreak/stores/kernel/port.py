@@ -80,8 +80,8 @@ class NextDue(NamedTuple):
 
 @dataclass(slots=True)
 class HeldLease:
-    """The part of a lease that a heartbeat reads and changes. None leaves a value as it is, and so does a `term` of 0:
-    the lease is not extended."""
+    """The part of a lease that a heartbeat reads and changes. None leaves a value as it is. Only a
+    lease that `is_held` is written: its heartbeat had the right fence."""
 
     seq: int
     job: str
@@ -90,6 +90,7 @@ class HeldLease:
     worker: str
     is_cancelled: bool
     is_suspending: bool
+    is_held: bool = False
     term: int = 0
     alone: bool | None = None
     ahead: bool | None = None

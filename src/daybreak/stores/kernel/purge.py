@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daybreak.core.model import State
-from daybreak.core.units import clean, span
+from daybreak.core.units import span
 from daybreak.store.protocol import Purge, Purged
 from daybreak.stores.kernel import moves
 from daybreak.stores.kernel.transaction import Transaction
@@ -12,7 +12,7 @@ from daybreak.stores.kernel.transaction import Transaction
 def purge(tx: Transaction, request: Purge) -> Purged:
     """Delete one chunk of jobs, events and keys."""
     keys_for = span(request.keys_for)
-    moved = [_drop_moved(tx, clean(job), revision, keys_for) for job, revision in request.moved]
+    moved = [_drop_moved(tx, tx.clean_id(job), revision, keys_for) for job, revision in request.moved]
     tx.write()
     old = tx.stale_jobs(request.limit)
     for row in tx.load(old).values():

@@ -92,7 +92,7 @@ def extend(tx: Transaction, beats: Sequence[Beat]) -> list[Extended]:
     """Extend leases. Reads only the lease, not the job: arguments may be large, and heartbeats are frequent."""
     leases = tx.read_leases(sorted({beat.seq for beat in beats}))
     answers = [_extend(tx, leases.get(beat.seq), beat) for beat in beats]
-    if held := [lease for lease in leases.values() if lease.term]:
+    if held := [lease for lease in leases.values() if lease.is_held]:
         tx.write_leases(held)
     return answers
 
@@ -100,7 +100,7 @@ def extend(tx: Transaction, beats: Sequence[Beat]) -> list[Extended]:
 def _extend(tx: Transaction, lease: HeldLease | None, beat: Beat) -> Extended:
     if lease is None or lease.fence != beat.fence:
         return Extended(held=False)
-    lease.term = span(beat.lease_for)
+    lease.is_held, lease.term = True, span(beat.lease_for)
     if beat.alone is not None:
         lease.alone = beat.alone
     if beat.begun is not None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from daybreak.core.events import Event
 from daybreak.core.model import FINAL, JobSpec, Lease, QueueSettings, Settlement, State
-from daybreak.core.units import moment
+from daybreak.core.units import clean, moment
 from daybreak.store.protocol import Claim, Inserted, job_topic, work_topic
 from daybreak.stores.kernel.gauges import Gauges
 from daybreak.stores.kernel.history import may_shorten
@@ -272,6 +272,10 @@ class Transaction(Tables):
     def fail_fast_among(self, seqs: Sequence[int]) -> set[int]:
         """Those of these jobs that ask not to wait for an open breaker."""
         return {seq for seq, row in self.load(seqs).items() if row.options.fail_fast}
+
+    def clean_id(self, job: str) -> str:
+        """The id as the store can look it up: most cannot store every character."""
+        return clean(job)
 
     def max_waiting(self, resource: str) -> int | None:
         """How many jobs may wait for a resource; None is unlimited."""

@@ -12,6 +12,7 @@ from daybreak.core.model import DEFAULT_QUEUE, Put, QueueSettings, Record, State
 from daybreak.core.rank import Rank
 from daybreak.core.resource_gauge import Gauge
 from daybreak.store.protocol import EVENTS_TOPIC, Claim
+from daybreak.stores.kernel.history import PLAIN_EVENTS
 from daybreak.stores.kernel.port import Head, HeldLease, KeyEntry, NameChange, NewKey, NextDue
 from daybreak.stores.kernel.row import STEADY, WALL, Row
 from daybreak.stores.kernel.totals import add_counter
@@ -19,8 +20,17 @@ from daybreak.stores.kernel.transaction import Transaction
 from daybreak.stores.memory.book import Book, Key
 
 
+class MemoryRow(Row):
+    """A job whose history is a tuple of events."""
+
+    __slots__ = ()
+    lines = PLAIN_EVENTS
+
+
 class MemoryTransaction(Transaction):
     """One transaction. `commit` makes its counts and events visible; the rest is written as it goes."""
+
+    row_type = MemoryRow
 
     def __init__(self, book: Book, wall: int, steady: int) -> None:
         super().__init__(wall, steady)
@@ -40,6 +50,9 @@ class MemoryTransaction(Transaction):
         if self.published:
             self.topics.add(EVENTS_TOPIC)
         return self.topics
+
+    def clean_id(self, job: str) -> str:
+        return job
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
