@@ -33,6 +33,7 @@ HOLDS = {
     "testing": "inline mode, contract suite",
     "api": "the Python face: app, tasks, queues, locks",
     "runs": "sweeps: points, progress, tables",
+    "sagas": "steps that are undone",
     "adapters": "clients of simulators",
     "feeds": "drop folders",
     "sqs": "remote workers",

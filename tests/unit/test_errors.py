@@ -35,6 +35,8 @@ MADE = {
     "JobCancelled": ("a", "add"),
     "ResultTimeout": ("a", "running", SECOND),
     "CalledDuringImport": ("submit", "tasks.py:3"),
+    "SagaFailed": ("s", "execute", "compensated", "create_pod failed"),
+    "SagaTimeout": ("s", "forward", SECOND),
     "LeaseLost": ("a", 7),
     "RecordChanged": ("queue", "mail"),
     "CursorExpired": ("0-1",),

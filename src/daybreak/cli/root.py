@@ -35,7 +35,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "locks": ("daybreak.cli.locks", "List locks; take, extend and release them for an owner."),
         "files": ("daybreak.cli.files", "List, fetch and verify the files of jobs."),
         "schedules": ("daybreak.cli.schedules", "List, preview and change schedules."),
-        "sagas": ("daybreak.cli.sagas", "List, preview and change sagas."),
+        "sagas": ("daybreak.cli.sagas", "List, show, resume and cancel sagas."),
         "watches": ("daybreak.cli.watches", "List watched folders; pause them."),
         "workers": ("daybreak.cli.workers", "List workers and whether they are live."),
         "stats": ("daybreak.cli.stats", "Show counts of jobs, retries and timeouts."),

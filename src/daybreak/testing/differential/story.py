@@ -123,7 +123,8 @@ STATES: Final = (
     frozenset({State.COMPLETED}), frozenset({State.QUEUED, State.COMPLETED}), frozenset({State.BLOCKED}),
 )  # fmt: skip
 SETTINGS: Final = (
-    None, QueueSettings(), QueueSettings(paused=True), QueueSettings(max_running=1), QueueSettings(max_running=1),
+    None, QueueSettings(), QueueSettings(paused=True), QueueSettings(paused=True), QueueSettings(max_running=1),
+    QueueSettings(max_running=1),
     QueueSettings(max_running=1), QueueSettings(max_running=2),
     QueueSettings(capacity=1), QueueSettings(capacity=2), QueueSettings(capacity=3, max_running=1),
     QueueSettings(capacity=2, when_full="shed"), QueueSettings(capacity=3, when_full="shed"),
