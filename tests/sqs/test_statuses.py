@@ -111,7 +111,8 @@ async def test_whoever_reports_a_death_is_not_taken_for_the_worker_that_died(sta
     heir = await stage.player()
     await heir.take_one()  # after it returned the message of the dead
     first = attempts(await (await stage.store()).history(job.id))[0]
-    assert (first.ended, first.worker) == ("retrying", dispatcher.id)
+    assert first.ended in ("retrying", "lease expired")  # whoever notices first: the dispatcher, or the reaper
+    assert first.worker == dispatcher.id
 
 
 async def test_a_job_that_ended_is_completed_or_failed_with_its_reason(stage):
