@@ -26,9 +26,10 @@ KEPT = {
     "options": Options(timeout=timedelta(seconds=9), resources=(Need("door"),)), "code": "c", "run": "r", "owner": "o",
     "tags": ("a",), "meta": {"m": "1"}, "trace": "00-1-2-01",
 }  # fmt: skip
-# Fields that mean nothing without a key, a unique name or a holder, all of which a fast path refuses.
+# Fields that mean nothing without a key, a unique name, a holder or a flight, all of which a fast path refuses.
 EMPTY_ALONE = {
     "digest": "d", "on_conflict": "refuse", "unique_while": "waiting", "hold_for": timedelta(seconds=3),
+    "flight_parts": {"source": "5f"},
 }  # fmt: skip
 
 

@@ -136,6 +136,23 @@ class Need(Struct, frozen=True, omit_defaults=True):
     slots: int = 1
 
 
+class Batching(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How the jobs of a batch task are put together: one call gets at most `size` of them. A call that is not full
+    waits until its first job is `linger` old."""
+
+    size: int
+    linger: timedelta | None = None
+
+
+class Caching(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How results of a task are kept for later jobs with the same `flight`: for `ttl` (None: until they make room), and
+    at most `size` bytes of them per task (None: no limit but that of the store). What was used longest ago makes
+    room."""
+
+    ttl: timedelta | None = None
+    size: int | None = None
+
+
 class Options(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How a job is run. Jobs of one task share one instance, so stores encode and decode it once.
 
@@ -145,7 +162,8 @@ class Options(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `expires_in` is how long the job may wait for its first start. `keep_completed` and `keep_failed` are how long a
     job is kept after it ended; None is forever. Cancelled jobs are kept as long as completed ones. A job with
-    `fail_fast` fails instead of waiting for a resource whose breaker is open."""
+    `fail_fast` fails instead of waiting for a resource whose breaker is open. `cache` is set if, and only if, the job
+    has a `flight`."""
 
     retry: Retry = Retry()
     timeout: timedelta | None = None
@@ -159,6 +177,7 @@ class Options(Struct, frozen=True, omit_defaults=True, kw_only=True):
     keep_failed: timedelta | None = timedelta(days=90)
     resources: tuple[Need, ...] = ()
     fail_fast: bool = False
+    cache: Caching | None = None
 
 
 DEFAULT_OPTIONS: Final = Options()
@@ -173,7 +192,11 @@ class JobSpec(RedactedStruct, frozen=True, gc=False, omit_defaults=True, kw_only
     A `unique` name belongs to one unfinished job at a time; with `unique_while="waiting"`, a running job gives the name
     up to the next job that is submitted under it. `digest` is the digest of the content that the idempotency `key`
     stands for. `code` is the digest of the task's code at the time of submission; it is set for jobs with a key, and is
-    not part of that content. `trace` is the W3C `traceparent` of the span in which the job was submitted."""
+    not part of that content. `trace` is the W3C `traceparent` of the span in which the job was submitted.
+
+    Jobs with the same `batch`, which is set for every job of a batch task, may run in one call. Jobs with the same
+    `flight`, a digest, would compute the same result, and run once; `flight_parts` are the digests of what it was made
+    of, by name, so that people can be told which part differs."""
 
     id: str
     task: str
@@ -197,6 +220,7 @@ class JobSpec(RedactedStruct, frozen=True, gc=False, omit_defaults=True, kw_only
     meta: dict[str, str] = {}
     batch: str | None = None
     flight: str | None = None
+    flight_parts: dict[str, str] = {}
     after: tuple[str, ...] = ()
     deadline: datetime | None = None
     holder: str | None = None
@@ -238,7 +262,8 @@ class Job(RedactedStruct, frozen=True, gc=False, kw_only=True):
 
     `revision` is the number of its latest event, and `updated_at` its time: progress and heartbeats do not change them.
     `worker` holds its lease or, once the job is final, held the last one.
-    `attempt` counts attempts, of which `lost` ended with their process and `timeouts` ran into their limit."""
+    `attempt` counts attempts, of which `lost` ended with their process and `timeouts` ran into their limit.
+    `cached_from` is the job whose result a completed job has, if it did not run itself."""
 
     spec: JobSpec
     seq: int
@@ -266,6 +291,7 @@ class Job(RedactedStruct, frozen=True, gc=False, kw_only=True):
     suspending: bool = False
     checkpoint: bytes | None = None
     result: bytes | None = None
+    cached_from: str | None = None
     failure: Failure | None = None
 
     @property
@@ -282,7 +308,10 @@ class Lease(RedactedStruct, frozen=True, gc=False, kw_only=True):
 
     `alone` means that the holder runs nothing else in the same process, so that a crash is this job's fault
     (`Beat.alone`). `begun` is False if the lease was prefetched (`Claim.begins`), until a heartbeat says that the work
-    begins (`Beat.begun`): if the holder dies before that, the job is not charged an attempt."""
+    begins (`Beat.begun`): if the holder dies before that, the job is not charged an attempt.
+
+    Leases of one claim with the same `group` are to run in one call. It is the seq of the first of them, which alone
+    holds the slots of the call."""
 
     seq: int
     spec: JobSpec
@@ -301,6 +330,7 @@ class Lease(RedactedStruct, frozen=True, gc=False, kw_only=True):
     reaped: bool = False
     alone: bool = False
     begun: bool = True
+    group: int | None = None
 
     @property
     def job(self) -> str:

@@ -17,7 +17,7 @@ from typing import Final, Literal, Protocol, Self, runtime_checkable
 from msgspec import Struct
 
 from daybreak.core.events import Event
-from daybreak.core.model import Job, JobSpec, Lease, Put, Record, Settlement, State
+from daybreak.core.model import Batching, Job, JobSpec, Lease, Put, Record, Settlement, State
 from daybreak.core.units import micros, span
 
 POSITION_EXACT_TO: Final = 10_000
@@ -50,7 +50,8 @@ class Verdict(StrEnum):
     CONFLICT    the key or the unique name belongs to another job
     SPENT       a job with the same content ran under this key and was purged
     FULL        the queue, or a resource that the job needs, accepts no more jobs
-    FOLLOWS, CACHED   reserved for later features"""
+    FOLLOWS     the job was accepted, and waits for the result of another one that computes the same
+    CACHED      the job was accepted, and is completed: the result was known"""
 
     NEW = "new"
     DUPLICATE = "duplicate"
@@ -64,7 +65,7 @@ class Verdict(StrEnum):
 class Inserted(Struct, frozen=True, gc=False):
     """The answer to one submitted job. `job` is the id that now stands for the submission: its own, or that of the
     earlier job. On a conflict it is the job that holds the key or the unique name; with SPENT, the job that was purged.
-    Only NEW inserts anything.
+    Only NEW, FOLLOWS and CACHED insert anything.
 
     `same` says what identified an earlier job: its id, its idempotency key or its unique name. `evicted` is the job
     that a full queue shed to make room. If the key identified the job, `code` is the digest of the code with which that
@@ -105,7 +106,10 @@ class Claim(Struct, frozen=True, kw_only=True):
     not begun until a heartbeat says so (`Beat.begun`). None: all begin at once.
 
     With `job`, only the job with this id is claimed, if it is queued and every other part of the claim allows it: the
-    jobs before it in rank are passed over. Queues, tasks, pauses, `max_running` and resources apply as to any claim."""
+    jobs before it in rank are passed over. Queues, tasks, pauses, `max_running` and resources apply as to any claim.
+
+    `batches` are the batch tasks among them. A job of such a task is leased together with others of the same task,
+    queue and `JobSpec.batch` (`Lease.group`), which count as one towards `limit` and `begins`."""
 
     worker: str
     queues: tuple[str, ...] = ("default",)
@@ -117,6 +121,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     repeats: bool = False
     begins: int | None = None
     job: str | None = None
+    batches: dict[tuple[str, int], Batching] = {}
 
 
 class Exchange(Struct, frozen=True, kw_only=True):
