@@ -10,10 +10,11 @@ from typing import Any, Final
 
 from daybreak.core.errors import BadInput
 from daybreak.core.model import State
+from daybreak.stores.kernel.packing import pack_extra, pack_options
 from daybreak.stores.kernel.row import LaneName, Row
 from daybreak.stores.postgres.arrays import Bigints, Blobs, Bools, Floats, Ints, Smallints, Texts
 from daybreak.stores.postgres.event_lines import SEPARATOR
-from daybreak.stores.postgres.rows import carry_of, pack_extra, pack_needs, pack_options, text_bytes
+from daybreak.stores.postgres.rows import carry_of, pack_needs, text_bytes
 from daybreak.stores.postgres.statements import Statements
 
 TABLES: Final = {

@@ -29,6 +29,7 @@ from daybreak.store.protocol import (
     job_topic,
     work_topic,
 )
+from daybreak.stores.kernel.packing import pack_extra, pack_options, spec_of, unpack_options
 from daybreak.stores.kernel.records import SETTINGS_KINDS
 from daybreak.stores.postgres import event_lines
 from daybreak.stores.postgres.arrays import Bigints, Blobs, Ints, Smallints, Texts
@@ -37,10 +38,7 @@ from daybreak.stores.postgres.name_tables import LOCK_CLASSES
 from daybreak.stores.postgres.rows import (
     JobState,
     pack_carry,
-    pack_extra,
     pack_needs,
-    pack_options,
-    spec_of,
     text_bytes,
     unpack_carry,
 )
@@ -291,7 +289,9 @@ def _leases(claim: Claim, rows: Sequence[Any], lanes: Lanes, at: int, offset: in
             lost, timeouts, checkpoint = carried.lost, carried.timeouts, carried.checkpoint
         leases.append(
             Lease(
-                seq=seq, spec=spec_of(names[lane], id_, asked, by, run, owner, key, uniq, options, extra, args),
+                seq=seq, spec=spec_of(
+                    names[lane], id_, uniq, unpack_options(options), (asked, by, run, owner, key, extra, args)
+                ),
                 fence=fence, attempt=attempt, priority=priority, worker=worker, until=until, lease_for=lease_for,
                 started_at=now, created_at=moment(created), lost=lost, timeouts=timeouts, checkpoint=checkpoint,
                 call=call, begun=begins is None or len(leases) < begins,

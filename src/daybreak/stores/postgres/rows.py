@@ -4,42 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from daybreak.core.errors import BadInput
-from daybreak.core.model import DEFAULT_OPTIONS, Failure, JobSpec, Need, Options, State
+from daybreak.core.model import Failure, Need, State
 from daybreak.core.rank import Rank
 from daybreak.core.units import clean
 from daybreak.stores.kernel.history import HistoryFormat
+from daybreak.stores.kernel.packing import or_null, pack, spec_of, unpack_options
 from daybreak.stores.kernel.row import LaneName, Row
 from daybreak.stores.postgres import event_lines
-
-HOLD_FOR = JobSpec(id="", task="").hold_for
-
-
-class SpecExtras(Struct, omit_defaults=True):
-    """Fields of a spec that few jobs use; NULL for most."""
-
-    delay: timedelta | None = None
-    run_at: datetime | None = None
-    digest: str = ""
-    on_conflict: Literal["return", "replace", "raise", "refuse"] = "return"
-    unique_while: Literal["unfinished", "waiting"] = "unfinished"
-    code: str = ""
-    tags: tuple[str, ...] = ()
-    meta: dict[str, str] = {}
-    batch: str | None = None
-    flight: str | None = None
-    after: tuple[str, ...] = ()
-    deadline: datetime | None = None
-    holder: str | None = None
-    hold_for: timedelta = HOLD_FOR
-    trace: str | None = None
 
 
 class JobState(Struct, omit_defaults=True):
@@ -53,40 +31,11 @@ class JobState(Struct, omit_defaults=True):
     since: int | None = None
 
 
-_pack = msgspec.msgpack.Encoder().encode
-_unpack_extra = msgspec.msgpack.Decoder(SpecExtras).decode
 _unpack_carry = msgspec.msgpack.Decoder(JobState).decode
-_unpack_options = msgspec.msgpack.Decoder(Options).decode
-_EMPTY = _pack({})
 
-# Jobs of one task share their options, so these caches stay small even for millions of rows.
-_options_known: dict[bytes, Options] = {}
-_options_packed: dict[int, tuple[Options, bytes | None]] = {}
+# Jobs of one task need the same, so these caches stay small even for millions of rows.
 _needs_known: dict[str, tuple[Need, ...]] = {}
 _needs_packed: dict[tuple[Need, ...], str] = {}
-
-
-def pack_options(options: Options) -> bytes | None:
-    if options is DEFAULT_OPTIONS:
-        return None
-    known = _options_packed.get(id(options))
-    if known is not None and known[0] is options:
-        return known[1]
-    if len(_options_packed) > 1000:
-        _options_packed.clear()
-    packed = _or_null(_pack(options))
-    _options_packed[id(options)] = (options, packed)
-    return packed
-
-
-def unpack_options(packed: bytes | None) -> Options:
-    if packed is None:
-        return DEFAULT_OPTIONS
-    if (known := _options_known.get(packed)) is None:
-        if len(_options_known) > 1000:
-            _options_known.clear()
-        known = _options_known[packed] = _unpack_options(packed)
-    return known
 
 
 def pack_needs(needs: tuple[Need, ...]) -> str | None:
@@ -117,59 +66,12 @@ def check_resource(resource: str) -> None:
         raise BadInput(f"resource {resource!r}: its name has a character that PostgreSQL cannot store")
 
 
-def pack_extra(spec: JobSpec) -> bytes | None:
-    if (
-        spec.key is None
-        and spec.delay is None
-        and spec.run_at is None
-        and spec.unique is None
-        and not (spec.tags or spec.meta or spec.batch or spec.flight or spec.after or spec.deadline)
-        and spec.holder is None
-        and spec.trace is None
-        and not spec.code
-        and spec.hold_for == HOLD_FOR
-    ):
-        return None
-    return _or_null(_pack(SpecExtras(**{name: getattr(spec, name) for name in SpecExtras.__struct_fields__})))
-
-
 def pack_carry(carry: JobState) -> bytes | None:
-    return _or_null(_pack(carry))
+    return or_null(pack(carry))
 
 
 def unpack_carry(packed: bytes | None) -> JobState:
     return JobState() if packed is None else _unpack_carry(packed)
-
-
-def _or_null(packed: bytes) -> bytes | None:
-    return None if packed == _EMPTY else packed
-
-
-def spec_of(
-    lane: LaneName,
-    id: str,  # noqa: A002
-    asked: int,
-    by: str,
-    run: str | None,
-    owner: str | None,
-    key: str | None,
-    uniq: str | None,
-    options: bytes | None,
-    extra: bytes | None,
-    args: bytes,
-) -> JobSpec:
-    queue, task, version = lane
-    if extra is None:
-        return JobSpec(
-            id=id, task=task, args=args, queue=queue, version=version, priority=asked, by=by, run=run, owner=owner,
-            key=key, unique=uniq, options=DEFAULT_OPTIONS if options is None else unpack_options(options),
-        )  # fmt: skip
-    extras = _unpack_extra(extra)
-    return JobSpec(
-        id=id, task=task, args=args, queue=queue, version=version, priority=asked, by=by, run=run, owner=owner, key=key,
-        unique=uniq, options=unpack_options(options),
-        **{name: getattr(extras, name) for name in SpecExtras.__struct_fields__},
-    )  # fmt: skip
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -191,10 +93,11 @@ def row_of(values: Sequence[Any], name: LaneName) -> PostgresRow:
         args, state, attempt, fence, n, started, progress, carry, note, message, history, clock, due, worker, until,
         term, call, reaped, alone, suspending, cancelling, reason, finished, purge_at, result, cause, ahead,
     ) = values  # fmt: skip
+    chosen = unpack_options(options)
     carried = _NO_CARRY if carry is None else _unpack_carry(carry)
     row = PostgresRow(
-        seq=seq, id=id_, name=name, options=unpack_options(options), unique=uniq, priority=priority, created=created,
-        arrived=arrived, read_spec=partial(spec_of, name, id_, asked, by, run, owner, key, uniq, options, extra, args),
+        seq=seq, id=id_, name=name, options=chosen, unique=uniq, priority=priority, created=created,
+        arrived=arrived, read_spec=partial(spec_of, name, id_, uniq, chosen, (asked, by, run, owner, key, extra, args)),
         band=band, ord=order, expires=expires, state=_STATES[state], attempt=attempt, fence=fence, n=n,
         lost=carried.lost, timeouts=carried.timeouts, checkpoint=carried.checkpoint, failure=carried.failure,
         note=text_of(note), message=text_of(message), progress=progress, started=started, blocked_since=carried.since,
@@ -239,11 +142,12 @@ def queued_row_of(head: QueuedHead, values: Sequence[Any], name: LaneName) -> Po
         seq, attempt, fence, n, carry, history, id_, asked, created, by, run, owner, key, uniq, options, extra, args,
         arrived, started, progress, note, message,
     ) = values  # fmt: skip
+    chosen = unpack_options(options)
     carried = _NO_CARRY if carry is None else _unpack_carry(carry)
     row = PostgresRow(
-        seq=seq, id=id_, name=name, options=unpack_options(options), unique=uniq, priority=head.priority,
+        seq=seq, id=id_, name=name, options=chosen, unique=uniq, priority=head.priority,
         created=created, arrived=arrived,
-        read_spec=partial(spec_of, name, id_, asked, by, run, owner, key, uniq, options, extra, args),
+        read_spec=partial(spec_of, name, id_, uniq, chosen, (asked, by, run, owner, key, extra, args)),
         band=head.band, ord=head.ord, expires=head.expires, state=State.QUEUED, attempt=attempt, fence=fence, n=n,
         lost=carried.lost, timeouts=carried.timeouts, checkpoint=carried.checkpoint, failure=carried.failure,
         note=text_of(note), message=text_of(message), progress=progress, started=started, blocked_since=carried.since,

@@ -16,6 +16,7 @@ from typing import Final
 from daybreak.core.model import FINAL, State
 from daybreak.core.resource_gauge import MAX_PARKED_PER_CLAIM
 from daybreak.store.protocol import EVENTS_TOPIC, Claim
+from daybreak.stores.kernel.packing import unpack_options
 from daybreak.stores.kernel.port import Head, HeldLease, NextDue
 from daybreak.stores.kernel.row import Row
 from daybreak.stores.postgres import event_lines, faults, outbox
@@ -32,7 +33,6 @@ from daybreak.stores.postgres.rows import (
     row_of,
     text_bytes,
     unpack_carry,
-    unpack_options,
 )
 from daybreak.stores.postgres.sequences import SequenceCache
 from daybreak.stores.postgres.setting_tables import SettingTables

@@ -12,9 +12,10 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from daybreak.core.events import Event, submitted
-from daybreak.core.model import DEFAULT_OPTIONS, FINAL, Failure, Job, JobSpec, Lease, Options, State
+from daybreak.core.model import DEFAULT_OPTIONS, FINAL, Failure, Job, JobSpec, Lease, State
 from daybreak.core.resource_gauge import RETRY_CAUSE_PREFIX
 from daybreak.core.units import EPOCH, micros, moment, span
+from daybreak.stores.kernel.packing import pack_options, unpack_options
 from daybreak.stores.redis import codes
 from daybreak.stores.redis.event_codec import (
     SHORT,
@@ -36,7 +37,6 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 _unpack_spec = msgspec.msgpack.Decoder(JobSpec).decode
-_unpack_options = msgspec.msgpack.Decoder(Options).decode
 _unpack_failure = msgspec.msgpack.Decoder(Failure).decode
 _unpack_progress = msgspec.msgpack.Decoder(tuple[float, str]).decode
 
@@ -64,33 +64,6 @@ def pack_progress(progress: float, message: str) -> bytes:
 
 
 # -- specs -------------------------------------------------------------------------------------------------------------
-
-# Jobs of one task share their options, so these caches stay small even for millions of jobs.
-_options_known: dict[bytes, Options] = {}
-_options_packed: dict[int, tuple[Options, bytes | None]] = {}
-
-
-def pack_options(options: Options) -> bytes | None:
-    if options is DEFAULT_OPTIONS:
-        return None
-    known = _options_packed.get(id(options))
-    if known is not None and known[0] is options:
-        return known[1]
-    if len(_options_packed) > 1000:
-        _options_packed.clear()
-    packed = _pack(options)
-    _options_packed[id(options)] = (options, packed)
-    return packed
-
-
-def unpack_options(packed: bytes | None) -> Options:
-    if packed is None:
-        return DEFAULT_OPTIONS
-    if (known := _options_known.get(packed)) is None:
-        if len(_options_known) > 1000:
-            _options_known.clear()
-        known = _options_known[packed] = _unpack_options(packed)
-    return known
 
 
 def pack_spec(spec: JobSpec) -> bytes:

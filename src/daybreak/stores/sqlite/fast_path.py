@@ -16,6 +16,7 @@ from daybreak.core.rank import Rank, rank_of
 from daybreak.core.units import moment, span
 from daybreak.store.protocol import Claim, Inserted, Verdict, job_topic, work_topic
 from daybreak.stores.kernel.history import may_shorten
+from daybreak.stores.kernel.packing import pack_extra, pack_options, spec_of, unpack_options
 from daybreak.stores.kernel.row import LaneName, first_due
 from daybreak.stores.sqlite import rows
 from daybreak.stores.sqlite.rows import Values
@@ -50,7 +51,7 @@ def insert(tx: SqliteTransaction, specs: Sequence[JobSpec], *, bounded: bool) ->
         expires = None if options.expires_in is None else steady + span(options.expires_in)
         jobs.append((
             seq, spec.id, lane, band, order, priority, priority, wall, steady, expires, spec.by, spec.run, spec.owner,
-            spec.key, spec.unique, rows.pack_options(options), rows.pack_extra(spec), spec.args,
+            spec.key, spec.unique, pack_options(options), pack_extra(spec), spec.args,
         ))  # fmt: skip
         state, run_at = QUEUED, None
         if (due := first_due(spec, wall, steady)) is None:
@@ -132,7 +133,7 @@ class QueuedHead:
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return rows.unpack_options(self.found[15]).resources
+        return unpack_options(self.found[15]).resources
 
     @property
     def blocked_since(self) -> int | None:
@@ -166,7 +167,7 @@ def lease(tx: SqliteTransaction, heads: Sequence[QueuedHead], claim: Claim, begi
         published.append((event, line))
         lost, timeouts, checkpoint, packed = (0, 0, None, None) if packed is None else rows.at_start(packed)
         ahead = begin is not None and index >= begin
-        chosen = rows.unpack_options(options)
+        chosen = unpack_options(options)
         if expires is not None:
             started.append((band, order, priority, None, seq))
         written.append((
@@ -176,7 +177,7 @@ def lease(tx: SqliteTransaction, heads: Sequence[QueuedHead], claim: Claim, begi
         tallies[head.name, priority] += 1
         leases.append(
             Lease(
-                seq=seq, spec=rows.spec_of(head.name, id_, unique, chosen, columns), fence=fence, attempt=attempt,
+                seq=seq, spec=spec_of(head.name, id_, unique, chosen, columns), fence=fence, attempt=attempt,
                 priority=priority, worker=worker, until=until, lease_for=claim.lease_for, started_at=at,
                 created_at=moment(created), lost=lost, timeouts=timeouts, checkpoint=checkpoint, call=call,
                 begun=not ahead,

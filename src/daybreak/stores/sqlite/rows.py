@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
-from daybreak.core.model import DEFAULT_OPTIONS, Failure, JobSpec, Need, Options, State
+from daybreak.core.model import Failure, JobSpec, Need, Options, State
+from daybreak.stores.kernel.packing import (
+    is_shortened,
+    or_null,
+    pack,
+    pack_extra,
+    pack_options,
+    spec_of,
+    unpack_options,
+)
 from daybreak.stores.kernel.row import LaneName, Place, Row
 
 Values = tuple[Any, ...]
 Execute = Callable[[str, Values], Any]
-
-
-class SpecExtras(Struct, omit_defaults=True):
-    """Fields that few jobs have; NULL for most. All are from the spec, except `shortened`: the wait limit was cut."""
-
-    delay: timedelta | None = None
-    run_at: datetime | None = None
-    digest: str = ""
-    on_conflict: Literal["return", "replace", "raise", "refuse"] = "return"
-    unique_while: Literal["unfinished", "waiting"] = "unfinished"
-    code: str = ""
-    tags: tuple[str, ...] = ()
-    meta: dict[str, str] = {}
-    batch: str | None = None
-    flight: str | None = None
-    after: tuple[str, ...] = ()
-    deadline: datetime | None = None
-    holder: str | None = None
-    hold_for: timedelta = timedelta(seconds=7)
-    trace: str | None = None
-    shortened: bool = False
 
 
 class JobState(Struct, omit_defaults=True):
@@ -53,23 +40,12 @@ class JobState(Struct, omit_defaults=True):
     blocked_since: int | None = None
 
 
-_OF_SPEC: Final = tuple(name for name in SpecExtras.__struct_fields__ if name != "shortened")
-
-_pack = msgspec.msgpack.Encoder().encode
-_unpack_extra = msgspec.msgpack.Decoder(SpecExtras).decode
 unpack_state = msgspec.msgpack.Decoder(JobState).decode
-_unpack_options = msgspec.msgpack.Decoder(Options).decode
 _unpack_needs = msgspec.msgpack.Decoder(tuple[Need, ...]).decode
-_EMPTY = _pack({})
-_SHORTENED = b"shortened"
 
 Counters = dict[str, tuple[int, int]]  # what happened -> how often, and the total time in microseconds
-pack_totals = _pack
+pack_totals = pack
 unpack_totals = msgspec.msgpack.Decoder(Counters).decode
-
-# Jobs of one task share their options, so these caches stay small even for millions of rows.
-_options_known: dict[bytes, Options] = {}
-_options_packed: dict[int, tuple[Options, bytes | None]] = {}
 
 _STATES: Final = {state.value: state for state in State}
 _QUEUED, _RUNNING = State.QUEUED, State.RUNNING
@@ -78,47 +54,8 @@ _QUEUED, _RUNNING = State.QUEUED, State.RUNNING
 # -- packing -----------------------------------------------------------------------------------------------------------
 
 
-def pack_options(options: Options) -> bytes | None:
-    if options is DEFAULT_OPTIONS:
-        return None
-    known = _options_packed.get(id(options))
-    if known is not None and known[0] is options:
-        return known[1]
-    if len(_options_packed) > 1000:
-        _options_packed.clear()
-    packed = _or_null(_pack(options))
-    _options_packed[id(options)] = (options, packed)
-    return packed
-
-
-def unpack_options(packed: bytes | None) -> Options:
-    if packed is None:
-        return DEFAULT_OPTIONS
-    if (known := _options_known.get(packed)) is None:
-        if len(_options_known) > 1000:
-            _options_known.clear()
-        known = _options_known[packed] = _unpack_options(packed)
-    return known
-
-
-def pack_extra(spec: JobSpec, *, shortened: bool = False) -> bytes | None:
-    if (
-        spec.key is None
-        and spec.delay is None
-        and spec.run_at is None
-        and spec.unique is None
-        and not (spec.tags or spec.meta or spec.batch or spec.flight or spec.after or spec.deadline)
-        and spec.holder is None
-        and spec.trace is None
-        and not spec.code
-        and not shortened
-    ):
-        return None
-    return _or_null(_pack(SpecExtras(**{name: getattr(spec, name) for name in _OF_SPEC}, shortened=shortened)))
-
-
 def pack_needs(needs: tuple[Need, ...]) -> bytes | None:
-    return _pack(needs) if needs else None
+    return pack(needs) if needs else None
 
 
 @functools.lru_cache(maxsize=512)  # jobs of one task need the same
@@ -138,8 +75,8 @@ def pack_state(row: Row) -> bytes | None:
         and started is None
     ):
         return None
-    return _or_null(
-        _pack(
+    return or_null(
+        pack(
             JobState(
                 row.lost, row.timeouts, row.checkpoint, row.failure, row.note, started, row.progress, row.message,
                 row.blocked_since,
@@ -152,7 +89,7 @@ def at_start(packed: bytes) -> tuple[int, int, bytes | None, bytes | None]:
     """What a job carries into its next attempt: how often it was lost and timed out, its checkpoint, and all packed."""
     state = unpack_state(packed)
     kept = JobState(state.lost, state.timeouts, state.checkpoint, state.failure)
-    return state.lost, state.timeouts, state.checkpoint, _or_null(_pack(kept))
+    return state.lost, state.timeouts, state.checkpoint, or_null(pack(kept))
 
 
 def with_report(packed: bytes | None, checkpoint: bytes | None, progress: float | None, message: str) -> bytes | None:
@@ -162,11 +99,7 @@ def with_report(packed: bytes | None, checkpoint: bytes | None, progress: float 
         state.checkpoint = checkpoint
     if progress is not None:
         state.progress, state.message = progress, message
-    return _or_null(_pack(state))
-
-
-def _or_null(packed: bytes) -> bytes | None:
-    return None if packed == _EMPTY else packed
+    return or_null(pack(state))
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
@@ -215,29 +148,6 @@ def done_values(row: Row, _: int) -> Values:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def spec_of(
-    name: LaneName,
-    id: str,  # noqa: A002
-    unique: str | None,
-    options: Options,
-    columns: Sequence[Any],
-) -> JobSpec:
-    """The spec of a job. `columns` are asked, by, run, owner, key, extra and args."""
-    queue, task, version = name
-    asked, by, run, owner, key, extra, args = columns
-    if extra is None:
-        return JobSpec(
-            id=id, task=task, args=args, queue=queue, version=version, priority=asked, by=by, run=run, owner=owner,
-            key=key, unique=unique, options=options,
-        )  # fmt: skip
-    more = _unpack_extra(extra)
-    return JobSpec(
-        id=id, task=task, args=args, queue=queue, version=version, priority=asked, by=by, run=run, owner=owner, key=key,
-        unique=unique, options=options,
-        **{name: getattr(more, name) for name in _OF_SPEC},
-    )  # fmt: skip
-
-
 def _read_spec(
     execute: Execute,
     statement: str,
@@ -258,7 +168,7 @@ def queued_row(found: Values, name: LaneName) -> Row:
     row = Row(
         seq=seq, id=id_, name=name, options=chosen, unique=unique, priority=priority, created=created, arrived=arrived,
         read_spec=partial(spec_of, name, id_, unique, chosen, columns), band=band, ord=order, expires=expires,
-        shortened=_is_shortened(columns[5]), attempt=attempt, fence=fence, n=n, history=history,
+        shortened=is_shortened(columns[5]), attempt=attempt, fence=fence, n=n, history=history,
         stored=Place(_QUEUED, band, order, priority, expires, None, None, None),
     )  # fmt: skip
     if packed is not None:
@@ -274,7 +184,7 @@ def leased_row(found: Values, name: LaneName, execute: Execute, statement: str) 
     row = Row(
         seq=seq, id=id_, name=name, options=chosen, unique=unique, priority=priority, created=created, arrived=arrived,
         read_spec=partial(_read_spec, execute, statement, seq, name, id_, unique, chosen), band=band, ord=order,
-        expires=expires, shortened=_is_shortened(extra), state=_RUNNING, attempt=attempt, fence=fence, n=n,
+        expires=expires, shortened=is_shortened(extra), state=_RUNNING, attempt=attempt, fence=fence, n=n,
         history=history, worker=worker, until=until, term=term, call=call, reaped=bool(reaped), alone=bool(alone),
         ahead=bool(ahead), suspending=bool(suspending), cancelling=cancelling,
         stored=Place(_RUNNING, band, order, priority, expires, None, None, None),
@@ -294,7 +204,7 @@ def other_row(found: Values, name: LaneName, execute: Execute, statement: str) -
     row = Row(
         seq=seq, id=id_, name=name, options=chosen, unique=unique, priority=priority, created=created, arrived=arrived,
         read_spec=partial(_read_spec, execute, statement, seq, name, id_, unique, chosen), band=band, ord=order,
-        expires=expires, shortened=_is_shortened(extra), state=state, attempt=attempt, fence=fence, n=n,
+        expires=expires, shortened=is_shortened(extra), state=state, attempt=attempt, fence=fence, n=n,
         history=history, clock=clock, due=due, cause=cause, reason=reason, finished=finished, purge_at=purge_at,
         result=result, stored=Place(state, band, order, priority, expires, clock, due, cause),
     )  # fmt: skip
@@ -303,10 +213,6 @@ def other_row(found: Values, name: LaneName, execute: Execute, statement: str) -
     if finished is not None:
         row.started = started
     return row
-
-
-def _is_shortened(extra: bytes | None) -> bool:
-    return extra is not None and _SHORTENED in extra and _unpack_extra(extra).shortened
 
 
 def _set_state(row: Row, packed: bytes) -> None:
