@@ -24,6 +24,7 @@ from daybreak.stores.postgres.driver import psycopg
 from daybreak.stores.postgres.engine import Engine
 from daybreak.stores.postgres.lanes import Lanes
 from daybreak.stores.postgres.loop_connection import LoopConnections
+from daybreak.stores.postgres.plain_exchange import PlainExchange
 from daybreak.stores.postgres.prepared_calls import prepare_call
 from daybreak.stores.postgres.statements import Statements
 from daybreak.stores.postgres.vacuum import Vacuum
@@ -146,35 +147,23 @@ class OpenStore:
             connection = on_loop.get_free()
         if on_loop is None or connection is None:
             return await self.do(lambda engine: engine.exchange(request, now))
-        sent_at, clock_params = self.clock.steady(), self.clock.clock_params(now)
-        # Notified from the reply, not from this coroutine: a cancelled exchange has changed the store all the same.
-        on_reply = functools.partial(self._publish_exchange, request)
+        exchange = PlainExchange(request, now, self.clock, self._lanes, self._resource_hints, self)
+        params = plain_path.pack_params(exchange.params())
         try:
-            rows = await connection.call(
-                on_loop.prepared_call,
-                plain_path.pack_params(plain_path.exchange_params(request, now, clock_params)),
-                on_reply,
-            )
+            # Notified from the reply, not from this coroutine: a cancelled exchange has changed the store all the same.
+            rows = await connection.call(on_loop.prepared_call, params, functools.partial(self._publish, exchange))
         except psycopg.Error:  # a conflict with another transaction: nothing was written
             return await self.do(lambda engine: engine.exchange(request, now, is_plain=False))
-        status = rows[0][0]
-        self.clock.note(rows[0][1] + clock_params[0], sent_at)
-        if status != plain_path.DONE:
-            if status == plain_path.NEEDS_RESOURCES:
-                self._resource_hints.note(request, use_resources=True)
-            return await self.do(
-                lambda engine: engine.exchange(request, now, is_plain=status == plain_path.NEEDS_RESOURCES)
-            )
-        if not plain_path.knows_lanes(rows, self._lanes):
+        if not exchange.receive(rows):
+            return await self.do(lambda engine: engine.exchange(request, now, is_plain=exchange.locks_resources))
+        if not exchange.knows_lanes:
             await self.do(lambda engine: engine.load_lanes())
-        return plain_path.to_exchanged(request, rows, self._lanes, clock_params[0])
+        return exchange.answer()
 
-    def _publish_exchange(self, request: Exchange, rows: list[Any]) -> None:
-        if rows[0][0] == plain_path.DONE and (topics := plain_path.changed_topics(request, rows)):
-            self.on_commit(topics, deleted_rows=len(rows) - 1)
-            if self._writes >= FOLD_AFTER:
-                with contextlib.suppress(StoreError):  # the store was closed meanwhile
-                    self._threads.submit(lambda _: None)  # a thread folds after each piece of work
+    def _publish(self, exchange: PlainExchange, rows: list[Any]) -> None:
+        if exchange.publish(rows) and self._writes >= FOLD_AFTER:
+            with contextlib.suppress(StoreError):  # the store was closed meanwhile
+                self._threads.submit(lambda _: None)  # a thread folds after each piece of work
 
     def _fold_if_due(self, connection: Connection) -> None:
         if self._writes >= FOLD_AFTER:

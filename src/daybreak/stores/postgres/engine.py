@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from daybreak.core.model import JobSpec, Lease, Put, Record
 from daybreak.core.units import span
@@ -25,29 +25,17 @@ from daybreak.stores.kernel.insert import insert
 from daybreak.stores.postgres import faults, outbox, plain_path
 from daybreak.stores.postgres.arrays import Ints, Texts
 from daybreak.stores.postgres.clock import ServerClock
+from daybreak.stores.postgres.commit_listener import CommitListener
 from daybreak.stores.postgres.connection import Connection
 from daybreak.stores.postgres.driver import psycopg
 from daybreak.stores.postgres.lanes import Lanes
+from daybreak.stores.postgres.plain_exchange import PlainExchange
 from daybreak.stores.postgres.prepared_calls import Call
 from daybreak.stores.postgres.sequences import SequenceCache
 from daybreak.stores.postgres.statements import Statements
 from daybreak.stores.postgres.transaction import PostgresTransaction
 
 T = TypeVar("T")
-
-
-class CommitListener(Protocol):
-    """Learns what a commit has changed."""
-
-    def notice_in_commit(self) -> tuple[str, str] | None:
-        """The NOTIFY channel and the sender's name, if the commit itself should notify; None: notify after the
-        commit."""
-        ...
-
-    def on_commit(self, topics: set[str], notified: Iterable[str] = (), *, deleted_rows: int = 0) -> None:
-        """The commit changed `topics` and itself notified other processes of those in `notified`. `deleted_rows` counts
-        the rows that it deleted from the tables `ready` and `delayed`."""
-        ...
 
 
 class Engine:
@@ -189,40 +177,25 @@ class Engine:
         lock_resources = self._resource_hints.use_resources(exchange) or _uses_resources(exchange)
         return self.write(lambda tx: _exchange(tx, exchange), now, lock_resources=lock_resources)
 
-    def _exchange_plain(self, exchange: Exchange, now: int | None) -> Exchanged | None:
-        lock_resources = self._resource_hints.use_resources(exchange)
-        clock_params = self._clock.clock_params(now)
-        rows = self._call_exchange(exchange, now, clock_params, lock_resources=lock_resources)
-        if rows and rows[0][0] == plain_path.NEEDS_RESOURCES and not lock_resources:
-            self._resource_hints.note(exchange, use_resources=True)
-            clock_params = self._clock.clock_params(now)
-            rows = self._call_exchange(exchange, now, clock_params, lock_resources=True)
-        if not rows or rows[0][0] != plain_path.DONE:
-            return None
-        if lock_resources:
-            self._resource_hints.note(exchange, use_resources=bool(rows[0][4]))
-        if topics := plain_path.changed_topics(exchange, rows):
-            self._listener.on_commit(topics, deleted_rows=len(rows) - 1)
-        if not plain_path.knows_lanes(rows, self._lanes):
+    def _exchange_plain(self, request: Exchange, now: int | None) -> Exchanged | None:
+        """The answer; None if the request is not plain, or conflicted with another transaction."""
+        exchange = PlainExchange(request, now, self._clock, self._lanes, self._resource_hints, self._listener)
+        while True:
+            had_locked = exchange.locks_resources
+            try:
+                rows = self.connection.query(self._sql.call_exchange, exchange.params())
+            except psycopg.Error as error:
+                if faults.is_retryable(error):
+                    return None
+                raise
+            exchange.publish(rows)
+            if exchange.receive(rows):
+                break
+            if had_locked or not exchange.locks_resources:
+                return None
+        if not exchange.knows_lanes:
             self.load_lanes()
-        return plain_path.to_exchanged(exchange, rows, self._lanes, clock_params[0])
-
-    def _call_exchange(
-        self, exchange: Exchange, now: int | None, clock_params: plain_path.ClockParams, *, lock_resources: bool
-    ) -> list[Any]:
-        sent_at = self._clock.steady()
-        try:
-            rows = self.connection.query(
-                self._sql.call_exchange,
-                plain_path.exchange_params(exchange, now, clock_params, lock_resources=lock_resources),
-            )
-        except psycopg.Error as error:
-            if faults.is_retryable(error):
-                return []
-            raise
-        if now is None:
-            self._clock.note(rows[0][1] + clock_params[0], sent_at)
-        return rows
+        return exchange.answer()
 
     def has_incoming(self) -> bool:
         """Whether jobs that other programs committed in their own transactions wait to be accepted."""
