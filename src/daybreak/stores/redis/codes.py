@@ -38,8 +38,10 @@ NONE: Final = -1
 
 # Flags of a lease.
 CANCELLING, SUSPENDING, REAPED, ALONE, CALLED, AHEAD, CHOSEN, REPEATS = 1, 2, 4, 8, 16, 32, 64, 128
+DETACHED, GROUPED = 256, 512
 # What is stored in separate hashes of a job.
 CHECKPOINT, FAILURE, NOTE, PROGRESS, RESULT, TIES, EXPIRY, NEEDS = 1, 2, 4, 8, 16, 32, 64, 128
+FLIGHT, POINTS = 256, 512
 # The clock of a delay.
 STEADY, WALL = 1, 2
 # Parts that are sent with a settlement.

@@ -88,7 +88,8 @@ def unpack_spec(packed: bytes, at: int = 0) -> JobSpec:
 # -- leases ------------------------------------------------------------------------------------------------------------
 
 # state, reason, flags, marks, priority, clock, lane, attempt, fence, n, lost, timeouts, x, y, started
-HEAD: Final = struct.Struct("<6BIIdIIIddd")
+HEAD: Final = struct.Struct("<2B2H2BIIdIIIddd")
+_MARKS: Final = 4  # where the low byte of the marks is
 NEEDED: Final = struct.Struct(
     "<dHI"
 )  # blocked since, the index of the need it is blocked on (from 1), and the size of the needs
@@ -110,7 +111,7 @@ def leases_of(worker: str, call: str | None, reply: Sequence[Any]) -> list[Lease
         if (created := created_times.get(stamp)) is None:
             created = created_times[stamp] = moment(int(_CREATED.unpack(stamp)[0]))
         lease = replace(template, seq=int(seq), spec=spec, created_at=created)
-        if head[3] & codes.CHECKPOINT:
+        if head[_MARKS] & codes.CHECKPOINT:
             force_setattr(lease, "checkpoint", unpack_value(next(checkpoint_values)))
         leases.append(lease)
     return leases

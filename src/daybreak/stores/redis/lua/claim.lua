@@ -193,13 +193,13 @@ function M.start_of(claim, shared, head)
   local _, _, _, marks, priority, _, lane, attempt, fence, n, lost, timeouts = unpack_from(K.HEAD, head)
   local ends = band(marks, K.NOTE + K.PROGRESS + K.EXPIRY)
   attempt, fence, n = attempt + 1, fence + 1, n + 1
-  if marks >= K.NEEDS then M.have('gauge') end -- only this part: a lookup would load job.lua first
+  if M.has(marks, K.NEEDS) then M.have('gauge') end -- only this part: a lookup would load job.lua first
   return {
     head = pack(K.HEAD, RUNNING, 0, claim.flags, marks - ends, priority, 0, lane, attempt, fence, n, lost,
       timeouts, shared.till, claim.lease_for, wall),
     line = pack('<BBBBI4dddI4', K.started, RUNNING, 0, NO_PRIORITY, n, wall, NONE, fence, attempt) .. shared.by,
     marks = marks, ends = ends, lane = lane, priority = priority, n = n, count = 0,
-    expires = M.has(marks, K.EXPIRY), needs = marks >= K.NEEDS, is_retry = attempt > 1,
+    expires = M.has(marks, K.EXPIRY), needs = M.has(marks, K.NEEDS), is_retry = attempt > 1,
   }
 end
 
@@ -226,7 +226,7 @@ function M.take(claim, all_queue_lanes, seqs, heads)
     local lane = queue_lanes.lanes[1]
     local seq = lane.members[lane.at]
     local record = at[seq] or M.hget('at', seq)
-    local head = record:sub(1, 58)
+    local head = record:sub(1, 60)
     if taken >= claim.begins and not M.has(claim.flags, K.AHEAD) then -- jobs from here on are prefetched
       claim.flags, starts = claim.flags + K.AHEAD, {}
     end
@@ -236,8 +236,8 @@ function M.take(claim, all_queue_lanes, seqs, heads)
       starts[head] = start
       found[#found + 1] = start
     end
-    local low, high = record:byte(59, 60)
-    local stop = 60 + low + 256 * high
+    local low, high = record:byte(61, 62)
+    local stop = 62 + low + 256 * high
     local history_at, needs, needed, lacking = stop + 3, nil, '', nil
     if start.needs then
       needs, history_at = M.needs_in(record, history_at)
@@ -254,7 +254,7 @@ function M.take(claim, all_queue_lanes, seqs, heads)
     else
       if start.ends ~= 0 then M.end_wait(seq, start.marks) end
       if needs then M.take_slots(needs, seq, start.is_retry) end
-      local name = record:sub(59, stop)
+      local name = record:sub(61, stop)
       if start.n % 200 == 0 then
         record = start.head .. name .. held .. needed .. M.shortened(record:sub(history_at) .. start.line, start.n)
       else
@@ -291,7 +291,7 @@ function M.claim_all(claim)
   if M.has(claim.flags, 128) then
     claim.flags = claim.flags - 128
     seqs = M.leases_of_this_call(claim)
-    for i = 1, #seqs do heads[i] = M.hget('at', seqs[i]):sub(1, 58) end
+    for i = 1, #seqs do heads[i] = M.hget('at', seqs[i]):sub(1, 60) end
   end
   for i = 1, #claim.queues do all_queue_lanes[i] = M.open_queue(claim, i, claim.limit - #seqs) end
   local is_exhausted, starts = M.take(claim, all_queue_lanes, seqs, heads)
@@ -307,7 +307,7 @@ function M.claim_all(claim)
   local bodies, jobs, checkpoints = M.fetch('job', seqs), {}, {}
   for i = 1, #seqs do
     jobs[i] = bodies[seqs[i]]
-    if M.has(heads[i]:byte(4), K.CHECKPOINT) then checkpoints[#checkpoints + 1] = M.hget('checkpoint', seqs[i]) end
+    if M.has(heads[i]:byte(5), K.CHECKPOINT) then checkpoints[#checkpoints + 1] = M.hget('checkpoint', seqs[i]) end
   end
   return { seqs, heads, jobs, checkpoints, wait, again and 1 or 0 }
 end

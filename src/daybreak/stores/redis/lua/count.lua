@@ -9,7 +9,7 @@ for from = 1, #seqs, K.CHUNK do
   local found = call('HMGET', P .. 'at', unpack(seqs, from, math.min(from + K.CHUNK - 1, #seqs)))
   for i = 1, #found do
     if found[i] then
-      local state, why, _, _, level, _, a, b, c, d = found[i]:byte(1, 10)
+      local state, why, _, _, _, _, level, _, a, b, c, d = found[i]:byte(1, 12)
       if (states == '' or states:find(text(state), 1, true)) and (reason < 0 or reason == why)
         and (priority < 0 or priority == level) then
         local cell = ((a + b * 256 + c * 65536 + d * 16777216) * 16 + level) * 8 + state

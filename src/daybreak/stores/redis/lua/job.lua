@@ -15,7 +15,7 @@ function M.job_of(seq)
   local job, at = { seq = seq }, nil
   job.state, job.reason, job.flags, job.marks, job.priority, job.clock, job.lane, job.attempt, job.fence, job.n,
     job.lost, job.timeouts, job.x, job.y, job.started, job.id, job.holder, at = unpack_from(HEAD, record)
-  if job.marks >= K.NEEDS then job.since, job.on, job.needs, at = unpack_from(K.NEEDED, record, at) end
+  if M.has(job.marks, K.NEEDS) then job.since, job.on, job.needs, at = unpack_from(K.NEEDED, record, at) end
   job.history = record:sub(at)
   return job
 end

@@ -8,7 +8,7 @@ if flags ~= 1 and flags ~= 16 and flags ~= 17 then return nil end
 local call, P, argv, pack, unpack_from, format = redis.call, KEYS[1], ARGV, struct.pack, struct.unpack, string.format
 local band, MAX_JOBS, ROW = bit.band, 500, 500
 local QUEUED, RUNNING, COMPLETED = 2, 3, 5 -- these and all numbers below are as in prelude.lua
-local HEAD = '<BBBBBBI4I4dI4I4I4ddd'
+local HEAD = '<BBI2I2BBI4I4dI4I4I4ddd'
 local p, meta, clock = 4, P .. 'meta', call('TIME')
 local kept = call('HMGET', meta, 'time', 'pos', 'look', 'clock', 'needs')
 if tonumber(kept[5] or 0) > VERSION then return nil end -- the prelude returns the error
@@ -177,23 +177,24 @@ for i = 1, #runs do
   for j = run.before + 1, run.before + run.count do
     local seq = seqs[j]
     local record, id = found[j], names[j]
-    local stop = 58 + #id
-    if not record or seen[seq] or record:sub(59, stop) ~= id then return nil end
+    local stop = 60 + #id
+    if not record or seen[seq] or record:sub(61, stop) ~= id then return nil end
     seen[seq] = true
-    local head = record:sub(1, 58)
+    local head = record:sub(1, 60)
     local outcome = known[head]
     if not outcome then
       local state, _, held, marks, priority, _, number, _, fence, n, _, _, _, _, started = unpack_from(HEAD, head)
       n = n + 1
-      if state ~= RUNNING or fence ~= fate.fence or band(held, 1) ~= 0 or band(marks, 119) ~= 0 or n % 200 == 0
-        or not ends_wake_nobody(number) then
+      if state ~= RUNNING or fence ~= fate.fence or band(held, 65281) ~= 0 or band(marks, 65399) ~= 0
+        or n % 200 == 0 or not ends_wake_nobody(number) then
         return nil
       end
       local cell = number * 16 + priority
       outcome = {
         head = pack(HEAD, COMPLETED, fate.reason, 0, marks + 16 * fate.kept, priority, 0, number, 1, fence, n, fate.lost,
           fate.timeouts, wall, fate.purge_at, started),
-        line = fate.event .. pack('<I4dd', n, wall, -1) .. fate.tail, cell = cell, count = 0, needs_resources = marks >= 128,
+        line = fate.event .. pack('<I4dd', n, wall, -1) .. fate.tail, cell = cell, count = 0,
+        needs_resources = band(marks, 128) ~= 0,
       }
       sums[cell] = sums[cell] or { completed = 0, ran = 0, first = 0, waited = 0, longest = 0 }
       known[head], outcomes[#outcomes + 1] = outcome, outcome
@@ -226,23 +227,23 @@ if taken > 0 then
   for i = 1, taken do
     local seq, record = seqs[ended + i], found[ended + i]
     if i == begins + 1 then templates, leased = {}, leased + 32 end -- jobs from here on are prefetched
-    local head = record:sub(1, 58)
+    local head = record:sub(1, 60)
     local start = templates[head]
     if not start then
       local _, _, _, marks, priority, _, _, attempt, fence, n, lost, timeouts = unpack_from(HEAD, head)
       attempt, fence, n = attempt + 1, fence + 1, n + 1
-      if band(marks, 93) ~= 0 or n % 200 == 0 or (marks >= 128 and attempt > 1) then return nil end
+      if band(marks, 65373) ~= 0 or n % 200 == 0 or (band(marks, 128) ~= 0 and attempt > 1) then return nil end
       start = {
         head = pack(HEAD, RUNNING, 0, leased, marks, priority, 0, number, attempt, fence, n, lost, timeouts, till,
           lease_for, wall),
         line = pack('<BBBBI4dddI4', 2, RUNNING, 0, 255, n, wall, -1, fence, attempt) .. by,
-        cell = number * 16 + priority, count = 0, needs_resources = marks >= 128,
+        cell = number * 16 + priority, count = 0, needs_resources = band(marks, 128) ~= 0,
       }
       templates[head], starts[#starts + 1] = start, start
     end
-    local low, high = record:byte(59, 60)
-    local stop = 60 + low + 256 * high
-    local id, at = record:sub(59, stop), 2 * (ended + i)
+    local low, high = record:byte(61, 62)
+    local stop = 62 + low + 256 * high
+    local id, at = record:sub(61, stop), 2 * (ended + i)
     if start.needs_resources then
       local counts_of_job = count_needs(record, stop + 3)
       if not counts_of_job then return nil end

@@ -59,13 +59,14 @@ local K = {
   blocked = 21, unblocked = 22, breaker_opened = 23, breaker_closed = 24, breaker_probing = 25, queue_full = 26, queue_empty = 27,
   saga_stuck = 28,
   -- flags of a lease
-  CANCELLING = 1, SUSPENDING = 2, REAPED = 4, ALONE = 8, CALLED = 16, AHEAD = 32, CHOSEN = 64,
+  CANCELLING = 1, SUSPENDING = 2, REAPED = 4, ALONE = 8, CALLED = 16, AHEAD = 32, CHOSEN = 64, DETACHED = 256, GROUPED = 512,
   -- what is stored in separate hashes of a job
-  CHECKPOINT = 1, FAILURE = 2, NOTE = 4, PROGRESS = 8, RESULT = 16, TIES = 32, EXPIRY = 64, NEEDS = 128,
+  CHECKPOINT = 1, FAILURE = 2, NOTE = 4, PROGRESS = 8, RESULT = 16, TIES = 32, EXPIRY = 64, NEEDS = 128, FLIGHT = 256,
+  POINTS = 512,
   -- the clock of a delay
   STEADY = 1, WALL = 2,
   REASON_ERROR = 1, REASON_EXPIRED = 4, REASON_SHED = 5,
-  HEAD = '<BBBBBBI4I4dI4I4I4ddd', -- 58 bytes: state, reason, flags, marks, priority, clock, lane, attempt, fence, n, ...
+  HEAD = '<BBI2I2BBI4I4dI4I4I4ddd', -- 60 bytes: state, reason, flags, marks, priority, clock, lane, attempt, fence, n, ...
   HELD = '<Hc0Hc0Hc0', -- the holder of a lease: worker, call, who requested a cancel
   NEEDED = '<dHI4c0', -- blocked since, index of the need it is blocked on, its packed needs
   RETRIES = 32768, -- added to that index: blocked because the retries of that need are limited

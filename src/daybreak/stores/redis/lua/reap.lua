@@ -63,7 +63,7 @@ for i = 1, #taken do
   M.zset('lease', job.seq, job.x)
   M.change(job, K.lease_expired, nil, worker, nil, nil, nil, job.fence)
   M.save(job)
-  seqs[i], heads[i] = job.seq, known.at[job.seq]:sub(1, 58)
+  seqs[i], heads[i] = job.seq, known.at[job.seq]:sub(1, 60)
 end
 M.finish_script()
 M.fetch('job', seqs)

@@ -52,7 +52,7 @@ local answers, matching = {}, {}
 for i = 1, n do
   local record = known.at[seqs[i]]
   if record and (states == '' or states:find(text(record:byte(1)), 1, true)) and (reason < 0 or reason == record:byte(2))
-    and (priority < 0 or priority == record:byte(5)) then
+    and (priority < 0 or priority == record:byte(7)) then
     matching[#matching + 1] = i
   end
 end

@@ -159,11 +159,12 @@ end
 function M.outcome_of(batch, fate, head)
   local state, _, flags, marks, priority, _, lane, _, fence, n, _, _, _, _, started = unpack_from(K.HEAD, head)
   if state ~= RUNNING or fence ~= fate.fence or fate.state ~= COMPLETED or fate.parts > HAS_RESULT
-    or M.has(flags, K.CANCELLING) or band(marks, 255 - K.PROGRESS - K.NEEDS) ~= 0 or (n + 1) % 200 == 0 then
+    or band(flags, 65280 + K.CANCELLING) ~= 0 or band(marks, 65535 - K.PROGRESS - K.NEEDS) ~= 0
+    or (n + 1) % 200 == 0 then
     return false
   end
   n = n + 1
-  if marks >= K.NEEDS then M.have('gauge') end
+  if M.has(marks, K.NEEDS) then M.have('gauge') end
   if fate.parts == HAS_RESULT then marks = marks + K.RESULT end
   local queue = M.queue_of(lane)
   if M.settings_of(queue).max_running then M.wake_work(queue) end
@@ -172,8 +173,8 @@ function M.outcome_of(batch, fate, head)
     head = pack(K.HEAD, COMPLETED, fate.reason, 0, marks, priority, 0, lane, fate.attempt, fence, n, fate.lost,
       fate.timeouts, wall, purge_at, started),
     line = fate.event .. pack('<I4dd', n, wall, NONE) .. fate.tail,
-    purge = purge_at ~= NONE and text(purge_at), lane = lane, priority = priority, count = 0, needs = marks >= K.NEEDS,
-    sum = attempts_of(batch, fate, lane, priority),
+    purge = purge_at ~= NONE and text(purge_at), lane = lane, priority = priority, count = 0,
+    needs = M.has(marks, K.NEEDS), sum = attempts_of(batch, fate, lane, priority),
   }
 end
 
@@ -184,8 +185,8 @@ function M.settle_all(batch)
   local answers, accepted, outcomes = {}, {}, {}
   for i = 1, #seqs do
     local seq, name, fate = seqs[i], names[i], batch.fate_of_job[i]
-    local record, stop = at[seq], 58 + #name
-    local head = record and record:sub(59, stop) == name and record:sub(1, 58)
+    local record, stop = at[seq], 60 + #name
+    local head = record and record:sub(61, stop) == name and record:sub(1, 60)
     local outcome = head and fate.known[head]
     if outcome == nil and head then
       outcome = M.outcome_of(batch, fate, head)

@@ -1,7 +1,8 @@
 -- Everything that is stored of a job, as rows.py unpacks it.
 function M.whole(seq)
   local record = M.hget('at', seq)
-  local marks = record:byte(4)
+  local low, high = record:byte(5, 6)
+  local marks = low + 256 * high
   local expires = M.has(marks, K.EXPIRY) and call('ZSCORE', P .. 'expiring', seq) or false
   return {
     seq, record, M.hget('job', seq), M.has(marks, K.CHECKPOINT) and M.hget('checkpoint', seq) or false,
