@@ -18,7 +18,7 @@ KINDS: Final = (
     "submitted", "due", "started", "progress", "retrying", "released", "completed", "failed", "cancelled", "suspended",
     "resumed", "reprioritised", "expired", "shed", "lease_expired", "cancel_requested", "suspend_requested",
     "retried", "removed", "folded", "moved", "blocked", "unblocked", "breaker_opened", "breaker_closed",
-    "breaker_probing", "queue_full", "queue_empty", "saga_stuck",
+    "breaker_probing", "queue_full", "queue_empty", "saga_stuck", "detached",
 )  # fmt: skip
 
 
@@ -27,7 +27,7 @@ class Event(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
 
     The other fields are the values after the event; None means that it did not change the value. `note` and `error` are
     texts for people. `replaced_by` is the job that took the place of this one: it replaced it under its unique name, or
-    pushed it out of a full queue."""
+    pushed it out of a full queue. `deadline` is when an attempt that was detached times out."""
 
     n: int
     kind: str
@@ -48,6 +48,7 @@ class Event(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     run: str | None = None
     owner: str | None = None
     replaced_by: str | None = None
+    deadline: datetime | None = None
 
 
 class Folded(Struct, frozen=True, kw_only=True):

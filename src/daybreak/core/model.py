@@ -263,7 +263,8 @@ class Job(RedactedStruct, frozen=True, gc=False, kw_only=True):
     `revision` is the number of its latest event, and `updated_at` its time: progress and heartbeats do not change them.
     `worker` holds its lease or, once the job is final, held the last one.
     `attempt` counts attempts, of which `lost` ended with their process and `timeouts` ran into their limit.
-    `cached_from` is the job whose result a completed job has, if it did not run itself."""
+    `cached_from` is the job whose result a completed job has, if it did not run itself. A running job that is
+    `detached` goes on elsewhere: no worker has it, and `leased_until` is its deadline."""
 
     spec: JobSpec
     seq: int
@@ -289,6 +290,7 @@ class Job(RedactedStruct, frozen=True, gc=False, kw_only=True):
     note: str = ""
     cancelling: bool = False
     suspending: bool = False
+    detached: bool = False
     checkpoint: bytes | None = None
     result: bytes | None = None
     cached_from: str | None = None
@@ -311,7 +313,9 @@ class Lease(RedactedStruct, frozen=True, gc=False, kw_only=True):
     begins (`Beat.begun`): if the holder dies before that, the job is not charged an attempt.
 
     Leases of one claim with the same `group` are to run in one call. It is the seq of the first of them, which alone
-    holds the slots of the call."""
+    holds the slots of the call.
+
+    A `detached` lease belongs to no worker: the attempt goes on elsewhere until somebody finishes it with its fence."""
 
     seq: int
     spec: JobSpec
@@ -330,6 +334,7 @@ class Lease(RedactedStruct, frozen=True, gc=False, kw_only=True):
     reaped: bool = False
     alone: bool = False
     begun: bool = True
+    detached: bool = False
     group: int | None = None
 
     @property
@@ -395,6 +400,15 @@ class HandedBack(RedactedStruct, frozen=True):
 
 
 Outcome = Done | Failed | TimedOut | Lost | Cancelled | Suspended | HandedBack
+
+
+class Detached(Struct, frozen=True):
+    """The attempt goes on elsewhere, for at most so long: it is over for its worker, but it is not settled."""
+
+    deadline: timedelta
+
+
+Ending = Outcome | Detached  # how an attempt ends for its worker
 
 
 class Put(Struct, frozen=True, kw_only=True):

@@ -48,6 +48,8 @@ def settle(lease: Lease, outcome: Outcome, *, chance: float, by: str, success: f
             return _after_failure(lease, failure, ran, _RetryInputs(chance, success), by)
         case TimedOut():
             return _after_timeout(lease, outcome, _RetryInputs(chance, success), by)
+        case Lost() if lease.detached:
+            return _after_deadline(lease, _RetryInputs(chance, success), by)
         case Lost(detail, alone):
             return _after_loss(lease, detail, by, alone=alone)
 
@@ -98,7 +100,7 @@ def _after_timeout(lease: Lease, late: TimedOut, inputs: _RetryInputs, by: str) 
         traceback=late.stack,
         attempt=lease.attempt,
     )
-    word: Word = "hung" if late.story else "late"
+    word: Word = "hung" if late.story and not lease.detached else "late"
     timeouts, ran = lease.timeouts + (word == "late"), after.total_seconds()
     if _charged_attempts(lease) >= retry.attempts:
         return _end(
@@ -106,6 +108,12 @@ def _after_timeout(lease: Lease, late: TimedOut, inputs: _RetryInputs, by: str) 
         )
     delay = delay_for(retry, _charged_attempts(lease), inputs.chance, success=inputs.success)
     return _requeue(lease, State.SCHEDULED, by, delay=delay, failure=failure, timeouts=timeouts, ran=ran, word=word)
+
+
+def _after_deadline(lease: Lease, inputs: _RetryInputs, by: str) -> Settlement:
+    """Nobody finished a detached attempt before its deadline. No process has died, so no death is charged."""
+    story = "it went on elsewhere, and nobody finished it before its deadline"
+    return _after_timeout(lease, TimedOut(timedelta(), story), inputs, by)
 
 
 def _after_loss(lease: Lease, detail: str, by: str, *, alone: bool) -> Settlement:

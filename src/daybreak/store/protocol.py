@@ -164,7 +164,12 @@ class Beat(Struct, frozen=True, gc=False, kw_only=True):
     runs in the process, so that a crash is this job's fault. None leaves it unchanged.
 
     `begun` is also set before the work begins: it says whether the job may have run under this lease. A lease that is
-    taken over before it began is returned without charging an attempt."""
+    taken over before it began is returned without charging an attempt.
+
+    With `detach`, the attempt goes on elsewhere: the lease lasts for `lease_for` from now, and belongs to no worker any
+    more, so a heartbeat without `detach` is answered as if it was lost. Another one with `detach` gives it a new
+    deadline. If `by` is set, that is recorded as an event of this person. A job that is being cancelled ends instead:
+    nobody else could stop it."""
 
     seq: int
     fence: int
@@ -174,6 +179,8 @@ class Beat(Struct, frozen=True, gc=False, kw_only=True):
     checkpoint: bytes | None = None
     alone: bool | None = None
     begun: bool | None = None
+    detach: bool = False
+    by: str = ""
     job: str = ""
 
 
@@ -311,8 +318,9 @@ Action = Literal["cancel", "suspend", "resume", "retry", "remove", "rerank", "st
 class Amend(Struct, frozen=True, kw_only=True):
     """A change that a person makes, to the jobs with these ids or to one chunk of the jobs that match the filter.
 
-    cancel   a running job is only asked to stop; any other unfinished job is cancelled at once.
-    suspend  a running job is only asked to stop; a waiting one is suspended at once.
+    cancel   a running job is only asked to stop; any other unfinished job is cancelled at once, also a detached one.
+    suspend  a running job is only asked to stop; a waiting one is suspended at once. A detached job is suspended when
+             its attempt ends, unless the job ends with it.
     resume   a suspended job waits again.
     rerank   to `priority` or, without one, to the rank that the queue's present discipline gives.
     start    a scheduled job is queued now, before its time.

@@ -41,9 +41,9 @@ def _cleaned_failure(failure: Failure) -> Failure:
 
 def cleaned_beat(beat: Beat) -> Beat:
     """The heartbeat with text that every store can encode."""
-    if beat.message.isascii():
+    if beat.message.isascii() and beat.by.isascii():
         return beat
-    return replace(beat, message=clean(beat.message))
+    return replace(beat, message=clean(beat.message), by=clean(beat.by))
 
 
 def cleaned_amend(amend: Amend) -> Amend:

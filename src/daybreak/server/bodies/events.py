@@ -48,3 +48,4 @@ class LiveEvent(Answer, frozen=True):
     note: str | None = None
     error: str | None = None
     replaced_by: str | None = None
+    deadline: str | None = None

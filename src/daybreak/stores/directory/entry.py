@@ -18,8 +18,8 @@ _CLOCK_NUMBERS = {word: number for number, word in _CLOCKS.items()}
 # The fields that a row and an entry have in common.
 _SHARED = (
     "seq", "state", "priority", "created", "arrived", "expires", "attempt", "fence", "n", "lost", "timeouts", "worker",
-    "until", "term", "call", "reaped", "alone", "ahead", "started", "finished", "purge_at", "progress", "message",
-    "note", "cancelling", "suspending", "checkpoint", "result", "failure", "blocked_since",
+    "until", "term", "call", "reaped", "alone", "ahead", "detached", "started", "finished", "purge_at", "progress",
+    "message", "note", "cancelling", "suspending", "checkpoint", "result", "failure", "blocked_since",
 )  # fmt: skip
 
 
@@ -50,6 +50,7 @@ class Entry(Struct, eq=False, gc=False, kw_only=True):
     reaped: bool = False
     alone: bool = False
     ahead: bool = False
+    detached: bool = False
     started: int | None = None
     finished: int | None = None
     purge_at: int | None = None

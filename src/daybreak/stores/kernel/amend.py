@@ -52,7 +52,7 @@ def _amend(tx: Transaction, row: Row, request: Amend, rows: dict[int, Row]) -> A
 def _cancel(tx: Transaction, row: Row, request: Amend) -> Answer:
     if row.state in FINAL:
         return "refused"
-    if row.state is State.RUNNING:
+    if row.state is State.RUNNING and not row.detached:
         if row.cancelling is None:
             row.cancelling = request.by
             _ask_holder(tx, row, "cancel_requested", request)

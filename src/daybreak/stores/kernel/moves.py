@@ -62,7 +62,7 @@ def end_lease(tx: Transaction, row: Row) -> None:
     if row.needs:
         tx.gauges.give(row.needs)
     row.worker = row.until = row.call = row.cancelling = None
-    row.reaped = row.alone = row.ahead = row.suspending = False
+    row.reaped = row.alone = row.ahead = row.suspending = row.detached = False
     row.term = 0
 
 

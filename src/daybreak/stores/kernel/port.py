@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, Protocol
 from daybreak.core.model import Need, Put, QueueSettings, State
 from daybreak.core.rank import Rank
 from daybreak.core.resource_gauge import Gauge
-from daybreak.store.protocol import Claim
+from daybreak.store.protocol import Beat, Claim
 from daybreak.stores.kernel.row import Row
 
 NameKind = Literal["key", "unique", "record"]
@@ -81,7 +81,7 @@ class NextDue(NamedTuple):
 @dataclass(slots=True)
 class HeldLease:
     """The part of a lease that a heartbeat reads and changes. None leaves a value as it is. Only a
-    lease that `is_held` is written: its heartbeat had the right fence."""
+    lease that `is_held` is written: its heartbeat had the right fence. `detach` is the heartbeat that detaches it."""
 
     seq: int
     job: str
@@ -90,6 +90,7 @@ class HeldLease:
     worker: str
     is_cancelled: bool
     is_suspending: bool
+    is_detached: bool = False
     is_held: bool = False
     term: int = 0
     alone: bool | None = None
@@ -97,6 +98,7 @@ class HeldLease:
     checkpoint: bytes | None = None
     progress: float | None = None
     message: str = ""
+    detach: Beat | None = None
 
 
 class Tables(ABC):

@@ -83,6 +83,7 @@ class Row:
     reaped: bool = False
     alone: bool = False
     ahead: bool = False
+    detached: bool = False
     suspending: bool = False
     cancelling: str | None = None
     reason: str | None = None
@@ -151,6 +152,7 @@ class Row:
             note=self.note,
             cancelling=self.cancelling is not None,
             suspending=self.suspending,
+            detached=self.detached,
             checkpoint=self.checkpoint,
             result=self.result,
             failure=self.failure,
@@ -179,6 +181,7 @@ class Row:
             reaped=self.reaped,
             alone=self.alone,
             begun=not self.ahead,
+            detached=self.detached,
         )
 
     def first_event(self) -> Event:

@@ -9,7 +9,7 @@ import msgspec
 from daybreak.core import events
 from daybreak.core.events import Event
 from daybreak.core.model import FINAL, JobSpec, Lease, Put, Settlement, State
-from daybreak.core.units import span
+from daybreak.core.units import moment, span
 from daybreak.store.protocol import Beat, Extended, Reap
 from daybreak.stores.kernel import moves
 from daybreak.stores.kernel.port import HeldLease
@@ -94,12 +94,17 @@ def extend(tx: Transaction, beats: Sequence[Beat]) -> list[Extended]:
     answers = [_extend(tx, leases.get(beat.seq), beat) for beat in beats]
     if held := [lease for lease in leases.values() if lease.is_held]:
         tx.write_leases(held)
+        _detach(tx, {lease.seq: lease.detach for lease in held if lease.detach is not None})
     return answers
 
 
 def _extend(tx: Transaction, lease: HeldLease | None, beat: Beat) -> Extended:
     if lease is None or lease.fence != beat.fence:
         return Extended(held=False)
+    if beat.detach:
+        lease.detach, lease.is_detached = beat, True
+    elif lease.is_detached:
+        return Extended(held=False)  # a late heartbeat of the worker that has given it up
     lease.is_held, lease.term = True, span(beat.lease_for)
     if beat.alone is not None:
         lease.alone = beat.alone
@@ -116,6 +121,21 @@ def _extend(tx: Transaction, lease: HeldLease | None, beat: Beat) -> Extended:
             )
         )  # fmt: skip
     return Extended(held=True, cancel=lease.is_cancelled, suspend=lease.is_suspending)
+
+
+def _detach(tx: Transaction, beats: dict[int, Beat]) -> None:
+    """Detach leases that were extended to their deadlines, or record their new deadlines."""
+    for row in tx.load(beats).values():
+        beat = beats[row.seq]
+        is_new, row.detached, row.call, row.alone, row.ahead = not row.detached, True, None, False, False
+        tx.change(row)
+        if row.cancelling is not None:
+            moves.finish(tx, row, State.CANCELLED, by=row.cancelling)
+            continue
+        if is_new:
+            tx.count(row, "detached")
+        if is_new or beat.by:
+            tx.record(row, "detached", beat.by or row.worker or "", deadline=moment(tx.wall + row.term))
 
 
 def reap(tx: Transaction, request: Reap, asked_at: int) -> list[Lease]:

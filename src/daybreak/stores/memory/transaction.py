@@ -157,7 +157,14 @@ class MemoryTransaction(Transaction):
         rows = [row for seq in seqs if seq in self.book.running and (row := self.book.jobs.get(seq)) is not None]
         return {
             row.seq: HeldLease(
-                row.seq, row.id, row.fence, row.n, row.worker or "", row.cancelling is not None, row.suspending
+                row.seq,
+                row.id,
+                row.fence,
+                row.n,
+                row.worker or "",
+                row.cancelling is not None,
+                row.suspending,
+                row.detached,
             )
             for row in rows
         }

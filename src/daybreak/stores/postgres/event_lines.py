@@ -40,6 +40,7 @@ class Tail(Struct, omit_defaults=True):
     run: str | None = None
     owner: str | None = None
     replaced_by: str | None = None
+    deadline: int | None = None
 
 
 class _Line(Tail, kw_only=True, omit_defaults=True):
@@ -59,6 +60,7 @@ def tail(event: Event) -> str:
             event.kind, event.by, event.state, event.reason, event.task, event.queue, event.priority, event.attempt,
             event.fence, None if event.run_at is None else micros(event.run_at), event.progress, event.note,
             event.error, event.run, event.owner, event.replaced_by,
+            None if event.deadline is None else micros(event.deadline),
         )
     ).decode()[1:]  # fmt: skip
     # A database that is not UTF8 cannot store every character, and an error message may contain any.
@@ -105,7 +107,7 @@ def _event(line: _Line, job: str) -> Event:
         n=line.n, kind=line.kind, job=job, at=moment(line.at), by=line.by, state=line.state, reason=line.reason,
         task=line.task, queue=line.queue, priority=line.priority, attempt=line.attempt, fence=line.fence, run_at=run_at,
         progress=line.progress, note=line.note, error=line.error, run=line.run, owner=line.owner,
-        replaced_by=line.replaced_by,
+        replaced_by=line.replaced_by, deadline=None if line.deadline is None else moment(line.deadline),
     )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ class JobState(Struct, omit_defaults=True):
     checkpoint: bytes | None = None
     failure: Failure | None = None
     since: int | None = None
+    detached: bool = False
 
 
 _unpack_carry = msgspec.msgpack.Decoder(JobState).decode
@@ -102,9 +103,9 @@ def row_of(values: Sequence[Any], name: LaneName) -> PostgresRow:
         lost=carried.lost, timeouts=carried.timeouts, checkpoint=carried.checkpoint, failure=carried.failure,
         note=text_of(note), message=text_of(message), progress=progress, started=started, blocked_since=carried.since,
         history=history, clock=clock, due=due, cause=cause, worker=worker, until=until, term=term or 0, call=call,
-        reaped=bool(reaped), alone=bool(alone), ahead=bool(ahead), suspending=bool(suspending),
-        cancelling=None if cancelling is None else cancelling.decode(), reason=reason, finished=finished,
-        purge_at=purge_at, result=result,
+        reaped=bool(reaped), alone=bool(alone), ahead=bool(ahead), detached=carried.detached,
+        suspending=bool(suspending), cancelling=None if cancelling is None else cancelling.decode(), reason=reason,
+        finished=finished, purge_at=purge_at, result=result,
     )  # fmt: skip
     row.stored = row.place
     return row
@@ -159,10 +160,10 @@ def queued_row_of(head: QueuedHead, values: Sequence[Any], name: LaneName) -> Po
 
 def carry_of(row: Row) -> bytes | None:
     """What a job carries over, packed."""
-    is_new = row.failure is None and row.checkpoint is None and row.blocked_since is None
+    is_new = row.failure is None and row.checkpoint is None and row.blocked_since is None and not row.detached
     if is_new and not row.lost and not row.timeouts:
         return None
-    return pack_carry(JobState(row.lost, row.timeouts, row.checkpoint, row.failure, row.blocked_since))
+    return pack_carry(JobState(row.lost, row.timeouts, row.checkpoint, row.failure, row.blocked_since, row.detached))
 
 
 def text_of(packed: bytes | None) -> str:

@@ -262,7 +262,9 @@ class PostgresTransaction(NameTables, SettingTables, ResourceTables):
 
     def read_leases(self, seqs: Sequence[int]) -> dict[int, HeldLease]:
         return {
-            seq: PackedLease(seq, job, fence, n, worker, is_cancelled, suspending, packed_carry=carry)
+            seq: PackedLease(
+                seq, job, fence, n, worker, is_cancelled, suspending, unpack_carry(carry).detached, packed_carry=carry
+            )
             for seq, fence, n, worker, suspending, is_cancelled, carry, job in self.rows(
                 self.sql.lock_beats, (Bigints(seqs),)
             )

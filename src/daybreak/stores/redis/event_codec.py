@@ -21,6 +21,7 @@ SHORT: Final = struct.Struct("<H")
 _LONG: Final = struct.Struct("<I")
 _pack = msgspec.msgpack.Encoder().encode
 _STARTED: Final = codes.KIND["started"]
+_DETACHED: Final = codes.KIND["detached"]
 
 
 # -- names and times ---------------------------------------------------------------------------------------------------
@@ -100,12 +101,13 @@ def pack_event(event: Event) -> bytes:
         codes.KIND[event.kind], codes.NO_STATE if event.state is None else codes.STATE[event.state],
         codes.REASON[event.reason], codes.NO_PRIORITY if event.priority is None else event.priority,
     )  # fmt: skip
-    times = _TIMES.pack(event.n, micros(event.at), codes.NONE if event.run_at is None else micros(event.run_at))
+    due = event.run_at if event.deadline is None else event.deadline  # no event has both
+    times = _TIMES.pack(event.n, micros(event.at), codes.NONE if due is None else micros(due))
     return head + times + pack_end(event.fence, event.attempt, event.by, pack_tail(tail))
 
 
 def unpack_event(job: str, packed: bytes, at: int) -> tuple[Event, int]:
-    kind, state, reason, priority, n, event_at, run_at, fence, attempt = EVENT.unpack_from(packed, at)
+    kind, state, reason, priority, n, event_at, due, fence, attempt = EVENT.unpack_from(packed, at)
     by, at = read_short(packed, at + EVENT.size)
     (size,) = _LONG.unpack_from(packed, at)
     at += 4 + size
@@ -115,7 +117,9 @@ def unpack_event(job: str, packed: bytes, at: int) -> tuple[Event, int]:
         state=None if state == codes.NO_STATE else codes.STATES[state], reason=codes.REASONS[reason],
         priority=None if priority == codes.NO_PRIORITY else priority,
         attempt=None if attempt == codes.NO_ATTEMPT else attempt,
-        fence=None if fence == codes.NONE else int(fence), run_at=moment_or_none(run_at),
+        fence=None if fence == codes.NONE else int(fence),
+        run_at=None if kind == _DETACHED else moment_or_none(due),
+        deadline=moment_or_none(due) if kind == _DETACHED else None,
         task=tail.task, queue=tail.queue, progress=tail.progress, note=tail.note, error=tail.error, run=tail.run,
         owner=tail.owner, replaced_by=tail.replaced_by,
     )  # fmt: skip

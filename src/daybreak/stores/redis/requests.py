@@ -257,6 +257,7 @@ def beats(items: Sequence[Beat]) -> Args:
     args: Args = [len(items)]
     for beat in map(cleaned_beat, items):
         has = (beat.checkpoint is not None) + 2 * (beat.progress is not None)
+        has += 4 * beat.detach
         flags = TRISTATE[beat.alone] + 4 * TRISTATE[beat.begun]
         args += (_BEAT.pack(seq_of(beat.seq), beat.fence, span(beat.lease_for), flags, has), beat.job)
         if beat.checkpoint is not None:
@@ -266,6 +267,9 @@ def beats(items: Sequence[Beat]) -> Args:
                 pack_progress(beat.progress, beat.message),
                 pack_tail(Tail(progress=beat.progress, note=beat.message)),
             )
+        if beat.detach:
+            sized(beat.by.encode())
+            args.append(beat.by)
     return args
 
 

@@ -124,7 +124,7 @@ def _template(spec: JobSpec, head: bytes, worker: str, call: str | None) -> Leas
         seq=0, spec=spec, created_at=EPOCH, fence=int(fence), attempt=attempt, priority=priority, worker=worker,
         until=moment(int(until)), lease_for=timedelta(microseconds=term), started_at=moment(int(started)), lost=lost,
         timeouts=timeouts, call=call if flags & codes.CALLED else None, reaped=bool(flags & codes.REAPED),
-        alone=bool(flags & codes.ALONE), begun=not flags & codes.AHEAD,
+        alone=bool(flags & codes.ALONE), begun=not flags & codes.AHEAD, detached=bool(flags & codes.DETACHED),
     )  # fmt: skip
 
 
@@ -179,6 +179,7 @@ class StoredJob:
             note="" if note is None else note.decode(),
             cancelling=bool(flags & codes.CANCELLING),
             suspending=bool(flags & codes.SUSPENDING),
+            detached=bool(flags & codes.DETACHED),
             checkpoint=None if checkpoint is None else unpack_value(checkpoint),
             result=None if result is None else unpack_value(result),
             failure=None if failure is None else _unpack_failure(unpack_value(failure)),

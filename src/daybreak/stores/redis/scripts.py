@@ -55,7 +55,7 @@ EXCHANGE: Final = Script(
     "exchange", "job", "gauge", "resource_queue", "time", "put", "insert", "settle", "claim", fast_path="plain"
 )
 SUBMIT: Final = Script("submit", standalone=True)
-EXTEND: Final = Script("extend", "job")
+EXTEND: Final = Script("extend", "job", "gauge", "resource_queue")
 REAP: Final = Script("reap", "job")
 ADVANCE: Final = Script("advance", "job", "gauge", "resource_queue", "time")
 AMEND: Final = Script("amend", "job", "gauge", "resource_queue")

@@ -38,6 +38,7 @@ class JobState(Struct, omit_defaults=True):
     progress: float | None = None
     message: str = ""
     blocked_since: int | None = None
+    detached: bool = False
 
 
 unpack_state = msgspec.msgpack.Decoder(JobState).decode
@@ -67,7 +68,7 @@ def pack_state(row: Row) -> bytes | None:
     """What the job carries over. When it started is a column of a lease and of a final job."""
     has_column = row.until is not None or row.finished is not None
     started = None if has_column else row.started
-    if not (row.lost or row.timeouts or row.note or row.message) and (
+    if not (row.lost or row.timeouts or row.note or row.message or row.detached) and (
         row.checkpoint is None
         and row.failure is None
         and row.progress is None
@@ -79,7 +80,7 @@ def pack_state(row: Row) -> bytes | None:
         pack(
             JobState(
                 row.lost, row.timeouts, row.checkpoint, row.failure, row.note, started, row.progress, row.message,
-                row.blocked_since,
+                row.blocked_since, row.detached,
             )
         )
     )  # fmt: skip
@@ -219,7 +220,12 @@ def _set_state(row: Row, packed: bytes) -> None:
     state = unpack_state(packed)
     row.lost, row.timeouts, row.checkpoint, row.failure = state.lost, state.timeouts, state.checkpoint, state.failure
     row.note, row.started, row.progress, row.message = state.note, state.started, state.progress, state.message
-    row.blocked_since = state.blocked_since
+    row.blocked_since, row.detached = state.blocked_since, state.detached
+
+
+def is_detached(packed: bytes | None) -> bool:
+    """Whether a lease belongs to no worker any more."""
+    return packed is not None and unpack_state(packed).detached
 
 
 def seqs_parameter(seqs: Iterable[int]) -> str:

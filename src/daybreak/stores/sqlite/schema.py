@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import apsw
 
 from daybreak.core.errors import StoreReadOnly, StoreTooNew, StoreUnsuitable
+from daybreak.stores.sqlite import rows
 from daybreak.stores.sqlite.faults import Translated
 from daybreak.stores.sqlite.statements import migrations, sql
 from daybreak.system import platform
@@ -155,13 +156,14 @@ def refuse_if_migrated(db: apsw.Connection, path: Path, known: SchemaVersion) ->
 def anchor(db: apsw.Connection, wall: int, steady: int, boot: str) -> int:
     """The difference between the store's steady time and the machine's steady clock; the same for all processes until
     the next boot. The store's time never goes back over a boot. Leases from before the boot expire, because their
-    holders are dead."""
+    holders are dead; detached ones have no holder here."""
     known = db.execute(sql.get_meta, ("boot",)).fetchone()
     if known is not None and known[0] == boot:
         return int(db.execute(sql.get_meta, ("anchor",)).fetchone()[0])  # type: ignore[index]
     latest = int(db.execute(sql.latest_time).fetchone()[0])  # type: ignore[index]
     found = max(wall, latest) - steady
-    db.execute(sql.expire_leases)
+    detached = [seq for seq, packed in db.execute(sql.lease_carries) if rows.is_detached(packed)]
+    db.execute(sql.expire_leases, (rows.seqs_parameter(detached),))
     db.execute(sql.set_meta, ("boot", boot))
     db.execute(sql.set_meta, ("anchor", found))
     return found

@@ -235,11 +235,14 @@ class SqliteTransaction(SideTables):
 
     def read_leases(self, seqs: Sequence[int]) -> dict[int, HeldLease]:
         return {
-            seq: StoredLease(seq, job, fence, n, worker, cancelling is not None, bool(suspending), packed=packed)
+            seq: StoredLease(
+                seq, job, fence, n, worker, cancelling is not None, bool(suspending), rows.is_detached(packed),
+                packed=packed,
+            )
             for seq, job, fence, n, worker, cancelling, suspending, packed in self.execute(
                 sql.held_leases, (rows.seqs_parameter(seqs),)
             )
-        }
+        }  # fmt: skip
 
     def write_leases(self, leases: Sequence[HeldLease]) -> None:
         self.executemany(

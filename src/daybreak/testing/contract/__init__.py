@@ -13,6 +13,7 @@ from daybreak.testing.contract.attempts import Attempts
 from daybreak.testing.contract.cancellation import Cancellation
 from daybreak.testing.contract.chosen_jobs import ChosenJobs
 from daybreak.testing.contract.deaths import Deaths
+from daybreak.testing.contract.detached import DetachedJobs
 from daybreak.testing.contract.ends import Ends
 from daybreak.testing.contract.events import Events, Tallies
 from daybreak.testing.contract.holders import Holders
@@ -44,9 +45,9 @@ class StoreContract(
     Acceptance, Keys, Uniques, UniquesWhileWaiting,
     Order, ChosenJobs, Turns, Aging, Positions, MaxRunning, Capacity, FullQueues, KnownTasks, Slots, ResourceSets,
     ReservedSlots, Rates, Gates, Holders, RetryBudget, Haste, Shedding, SheddingWaiters, SheddingAtAResource,
-    Shortening, Totals, Fences, Lapses, Attempts, Deaths, Cancellation, Suspension, Amendments, BulkChanges,
-    Delays, Expiry, TwoClocks, Events, Ends, Tallies, Records, Identity, Results, Retention, Migration, Queries,
-    Wakeups, Versions,
+    Shortening, Totals, Fences, Lapses, DetachedJobs, Attempts, Deaths, Cancellation, Suspension, Amendments,
+    BulkChanges, Delays, Expiry, TwoClocks, Events, Ends, Tallies, Records, Identity, Results, Retention, Migration,
+    Queries, Wakeups, Versions,
 ):  # fmt: skip
     """Subclass it and define a fixture `store`: an open, empty store that is closed afterwards.
 

@@ -22,7 +22,7 @@ end
 
 function act.cancel(job)
   if job.state >= COMPLETED then return REFUSED end
-  if job.state == RUNNING then
+  if job.state == RUNNING and not M.has(job.flags, K.DETACHED) then
     if not M.has(job.flags, K.CANCELLING) then ask(job, K.CANCELLING, K.cancel_requested) end
     return REQUESTED
   end

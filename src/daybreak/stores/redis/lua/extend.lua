@@ -7,7 +7,25 @@ for i = 1, number() do
   beat.id = arg()
   if M.has(beat.parts, 1) then beat.checkpoint = arg() end
   if M.has(beat.parts, 2) then beat.progress, beat.tail = arg(), arg() end
+  beat.detach = M.has(beat.parts, 4)
+  if beat.detach then beat.by = arg() end
   beats[i], seqs[i] = beat, beat.seq
+end
+
+-- The attempt goes on elsewhere: the lease, which was extended to its deadline, belongs to no worker any more. A job that is
+-- being cancelled ends here: nobody else could stop it.
+local function detach(job, by)
+  local worker, _, canceller = unpack_from(K.HELD, job.holder)
+  local is_new = not M.has(job.flags, K.DETACHED)
+  if M.has(job.flags, K.CANCELLING) then
+    M.finish(job, CANCELLED, canceller, K.cancelled)
+    return
+  end
+  job.flags = M.with(M.without(M.without(M.without(job.flags, K.CALLED), K.ALONE), K.AHEAD), K.DETACHED)
+  job.holder = pack(K.HELD, #worker, worker, 0, '', #canceller, canceller)
+  if is_new then M.count(job.lane, job.priority, 'detached', 1, 0) end
+  if is_new or by ~= '' then M.change(job, K.detached, nil, by == '' and worker or by, nil, nil, wall + job.y) end
+  M.save(job)
 end
 
 M.begin()
@@ -18,6 +36,8 @@ for i = 1, #beats do
   local job = M.job_of(beat.seq)
   if not job or job.state ~= RUNNING or job.fence ~= beat.fence or (beat.id ~= '' and job.id ~= beat.id) then
     answers[i] = '0'
+  elseif M.has(job.flags, K.DETACHED) and not beat.detach then
+    answers[i] = '0' -- a late heartbeat of the worker that has given it up
   else
     job.x, job.y = now + beat.lease_for, beat.lease_for
     M.zset('lease', job.seq, job.x)
@@ -34,7 +54,9 @@ for i = 1, #beats do
     end
     M.save(job)
     answers[i] = text(1 + (M.has(job.flags, K.CANCELLING) and 2 or 0) + (M.has(job.flags, K.SUSPENDING) and 4 or 0))
+    if beat.detach then detach(job, beat.by) end
   end
 end
+if next(freed) then M.offer_freed() end
 M.finish_script()
 return { stamp, table.concat(answers) }

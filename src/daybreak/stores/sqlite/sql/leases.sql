@@ -1,8 +1,12 @@
 -- Leases: inserted, extended, taken over, deleted.
 
 -- name: expire_leases
--- After a reboot all holders are dead: their leases expire at once.
-UPDATE lease SET until = 0, term = 0
+-- After a reboot all holders on this machine are dead: their leases expire at once, but for those given as a JSON list of
+-- seqs.
+UPDATE lease SET until = 0, term = 0 WHERE seq NOT IN (SELECT value FROM json_each(?))
+
+-- name: lease_carries
+SELECT seq, carry FROM lease WHERE carry IS NOT NULL
 
 -- name: carry_lease
 UPDATE lease SET carry = ? WHERE seq = ?
