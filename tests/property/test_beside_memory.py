@@ -32,6 +32,7 @@ SOMETIMES = {
     "extend held", "extend refused", "extend revived", "told to cancel", "told to suspend",
     "alone said", "alone refused", "ended through deaths", "reaped", "reaped alone", "reap left some",
     "begun said", "begun refused", "reaped before it began",
+    "detach held", "detach refused", "detached while cancelled", "reaped detached",
     "advanced due", "advanced expired", "advance again",
     "cancel done", "cancel requested", "cancel refused", "cancel missing", "suspend done", "suspend requested",
     "suspend refused", "resume done", "resume refused", "retry done", "retry refused", "remove done", "remove refused",

@@ -20,7 +20,7 @@ from daybreak.client.client import Client
 from daybreak.core.errors import BadInput, StoreUnavailable, StoreUnsuitable
 from daybreak.core.model import Done, Failed, Failure, JobSpec, Put, QueueSettings, State
 from daybreak.policy.settle import settle
-from daybreak.store.protocol import Claim, Exchange, Purge, Reap, work_topic
+from daybreak.store.protocol import Beat, Claim, Exchange, Purge, Reap, work_topic
 from daybreak.stores import sqlite
 from daybreak.stores.kernel.exchange import exchange
 from daybreak.stores.kernel.insert import insert
@@ -360,6 +360,25 @@ async def test_whoever_held_a_lease_before_a_boot_is_dead(tmp_path):
     async with SqliteStore(tmp_path / "jobs.db", world=World(100 * DAY, 0), boot="two", threaded=False) as store:
         [lease] = await store.reap(Reap(worker="r", watched_for=timedelta()))
         assert (lease.worker, lease.attempt, lease.fence) == ("r", 1, 2)
+
+
+async def test_a_boot_does_not_end_a_detached_lease(tmp_path):
+    async with SqliteStore(tmp_path / "jobs.db", world=World(100 * DAY, DAY), boot="one", threaded=False) as store:
+        await store.insert([JobSpec(id="here", task="t"), JobSpec(id="away", task="t")])
+        here, away = (
+            await store.exchange(Exchange(claim=Claim(worker="w", limit=2, lease_for=timedelta(hours=9))))
+        ).leases
+        beat = Beat(seq=away.seq, fence=away.fence, lease_for=timedelta(days=3), detach=True)
+        assert (await store.extend([beat]))[0].held
+        [before] = await store.get([away.job])
+    world = World(101 * DAY, 0)
+    async with SqliteStore(tmp_path / "jobs.db", world=world, boot="two", threaded=False) as store:
+        reap = Reap(worker="r", watched_for=timedelta(days=9))
+        assert [lease.job for lease in await store.reap(reap)] == [here.job]
+        assert await store.get([away.job]) == [before]
+        world.ticks = 2 * DAY
+        taken = {lease.job: lease.detached for lease in await store.reap(reap)}
+        assert taken == {here.job: False, away.job: True}
 
 
 async def test_a_wall_clock_that_jumps_neither_purges_nor_expires_nor_reaps(tmp_path):

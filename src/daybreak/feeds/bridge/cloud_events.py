@@ -15,7 +15,8 @@ CONTENT_TYPE: Final = "application/cloudevents+json"
 DATA_VERSION: Final = 1
 DATA_SCHEMA: Final = f"urn:daybreak:job-event:{DATA_VERSION}"
 _FIELDS: Final = (
-    "state", "reason", "task", "queue", "priority", "attempt", "fence", "run_at", "progress", "run", "owner",
+    "state", "reason", "task", "queue", "priority", "attempt", "fence", "run_at", "progress", "deadline", "run",
+    "owner",
 )  # fmt: skip
 
 

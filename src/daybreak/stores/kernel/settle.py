@@ -90,11 +90,27 @@ class Settling:
 
 def extend(tx: Transaction, beats: Sequence[Beat]) -> list[Extended]:
     """Extend leases. Reads only the lease, not the job: arguments may be large, and heartbeats are frequent."""
+    answers: list[Extended] = []
+    chunk: list[Beat] = []
+    detached: set[int] = set()
+    for beat in beats:
+        if beat.seq in detached:  # what comes after a detachment must see it
+            answers += _extend_all(tx, chunk)
+            chunk, detached = [], set()
+        chunk.append(beat)
+        if beat.detach:
+            detached.add(beat.seq)
+    return answers + _extend_all(tx, chunk)
+
+
+def _extend_all(tx: Transaction, beats: Sequence[Beat]) -> list[Extended]:
     leases = tx.read_leases(sorted({beat.seq for beat in beats}))
     answers = [_extend(tx, leases.get(beat.seq), beat) for beat in beats]
-    if held := [lease for lease in leases.values() if lease.is_held]:
-        tx.write_leases(held)
-        _detach(tx, {lease.seq: lease.detach for lease in held if lease.detach is not None})
+    held = [lease for lease in leases.values() if lease.is_held]
+    if extended := [lease for lease in held if lease.detach is None]:
+        tx.write_leases(extended)
+    if detached := [lease for lease in held if lease.detach is not None]:
+        _detach(tx, detached)
     return answers
 
 
@@ -123,19 +139,27 @@ def _extend(tx: Transaction, lease: HeldLease | None, beat: Beat) -> Extended:
     return Extended(held=True, cancel=lease.is_cancelled, suspend=lease.is_suspending)
 
 
-def _detach(tx: Transaction, beats: dict[int, Beat]) -> None:
-    """Detach leases that were extended to their deadlines, or record their new deadlines."""
-    for row in tx.load(beats).values():
-        beat = beats[row.seq]
-        is_new, row.detached, row.call, row.alone, row.ahead = not row.detached, True, None, False, False
-        tx.change(row)
+def _detach(tx: Transaction, leases: Sequence[HeldLease]) -> None:
+    """Detach leases, or give those that are detached a new deadline."""
+    rows = tx.load([lease.seq for lease in leases])
+    for lease in leases:
+        row, beat = rows[lease.seq], lease.detach
+        assert beat is not None
+        if lease.checkpoint is not None:
+            row.checkpoint = lease.checkpoint
+        if lease.progress is not None:
+            row.progress, row.message = lease.progress, lease.message
         if row.cancelling is not None:
             moves.finish(tx, row, State.CANCELLED, by=row.cancelling)
             continue
+        row.term, row.until = lease.term, tx.steady + lease.term
+        is_new, row.detached, row.call, row.alone, row.ahead = not row.detached, True, None, False, False
         if is_new:
             tx.count(row, "detached")
         if is_new or beat.by:
             tx.record(row, "detached", beat.by or row.worker or "", deadline=moment(tx.wall + row.term))
+        tx.change(row)
+    tx.write()
 
 
 def reap(tx: Transaction, request: Reap, asked_at: int) -> list[Lease]:

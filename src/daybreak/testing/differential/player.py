@@ -133,7 +133,7 @@ class Player:
             Beat(
                 seq=lease.seq, fence=lease.fence, lease_for=step.lease_for, progress=step.progress,
                 checkpoint=step.checkpoint, message="half" if step.progress else "", alone=step.alone,
-                begun=step.begun,
+                begun=step.begun, detach=step.detach, by=step.by if step.detach else "",
             )
             for number, which in step.leases
             if (lease := self._lease(number, which))
@@ -142,6 +142,8 @@ class Player:
             self._note("extend held" if answer.held else "extend refused")
             self._note("alone said" if answer.held else "alone refused", when=beat.alone is not None)
             self._note("begun said" if answer.held else "begun refused", when=beat.begun is not None)
+            self._note("detach held" if answer.held else "detach refused", when=beat.detach)
+            self._note("detached while cancelled", when=beat.detach and answer.cancel)
             self._note("told to cancel", when=answer.cancel)
             self._note("told to suspend", when=answer.suspend)
             self._note("extend revived", when=answer.held and self._is_lapsed(beat))
@@ -153,6 +155,7 @@ class Player:
         leases = await self._both(lambda store: store.reap(wanted, now=self._now))
         self._give(leases)
         self._note("reaped", when=bool(leases))
+        self._note("reaped detached", when=any(lease.detached for lease in leases))
         self._note("reaped alone", when=any(lease.alone for lease in leases))
         self._note("reaped before it began", when=any(not lease.begun for lease in leases))
         self._note("reap left some", when=len(leases) < lapsed)

@@ -107,6 +107,8 @@ class Heartbeat(Step):
     checkpoint: bytes | None
     alone: bool | None
     begun: bool | None = None
+    detach: bool = False
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -215,7 +215,7 @@ STEPS: Final[tuple[tuple[int, st.SearchStrategy[Step]], ...]] = (
     (4, st.builds(
         Heartbeat, wait=WAIT, leases=several(LEASE, 3, 1), lease_for=one((10 * SECOND, SECOND, MINUTE)),
         progress=one((None, 0.5)), checkpoint=one((None, b"point")), alone=one((None, True, True, False)),
-        begun=one((None, None, True, False)),
+        begun=one((None, None, True, False)), detach=one((False, False, False, True)), by=one(("", "", "ann")),
     )),
     (3, st.builds(
         TakeOver, wait=one((10 * SECOND, ZERO, 4 * SECOND, MINUTE)),
