@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Final
 
 from daybreak.core.errors import BadInput, TooLarge, Unsupported
+from daybreak.core.flights import FLIGHT_CAUSE_PREFIX, is_flight_cause
 from daybreak.core.model import DEFAULT_OPTIONS, JobSpec, Need, Options
 from daybreak.core.resource_gauge import RETRY_CAUSE_PREFIX, spared_resource
 from daybreak.core.units import duration, instant
@@ -27,7 +28,7 @@ def admit(spec: JobSpec, features: frozenset[str]) -> JobSpec:
     check_name("queue", spec.queue)
     check_name("by", spec.by)
     check_name("id", spec.id)
-    for what in ("key", "unique", "run", "owner"):
+    for what in ("key", "unique", "run", "owner", "flight"):
         check_name(what, getattr(spec, what))
     for tag in spec.tags:
         check_name("tag", tag)
@@ -115,6 +116,11 @@ def _check_needs(who: str, needs: tuple[Need, ...]) -> None:
         if spared_resource(need.resource) is not None:
             raise BadInput(
                 f"{who}: a resource cannot be named {need.resource!r}: names that begin with {RETRY_CAUSE_PREFIX!r} "
+                "are reserved"
+            )
+        if is_flight_cause(need.resource):
+            raise BadInput(
+                f"{who}: a resource cannot be named {need.resource!r}: names that begin with {FLIGHT_CAUSE_PREFIX!r} "
                 "are reserved"
             )
         if not _is_whole(need.slots) or not 1 <= need.slots <= MAX_SLOTS:

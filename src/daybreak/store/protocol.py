@@ -278,6 +278,8 @@ class Total(Struct, frozen=True, order=True):
     spared              retries that had to wait because their resource is failing
     waited              first attempts that were settled; `took` is how long their jobs had waited
     batches             exchanges that settled at least one of these jobs
+    cached              jobs completed with a known result, without running; `took` is how long it had taken to compute
+    followed            jobs completed with the result of another one that they waited for; `took` likewise
     last                the latest settlement: `n` is its time, in microseconds since 1970; `took` is how long it ran
     attempts            `n` is the highest attempt number that was settled, if above one
     cancelled, failed expired, failed shed, failed error    jobs that ended without running then
@@ -473,6 +475,58 @@ EVENTS_TOPIC: Final = "events"
 LATEST: Final = "latest"  # the event cursor after all events there are now
 
 
+# -- the cache ---------------------------------------------------------------------------------------------------------
+
+
+class CacheEntry(Struct, frozen=True, kw_only=True):
+    """A result that later jobs of the same flight are completed with. `job` computed it, and ran for `ran`; `parts` are
+    its `JobSpec.flight_parts`. `size` is the bytes of the result, and `hits` how many jobs were completed with it, its
+    followers included. It may be used `until` then; None: until it makes room."""
+
+    flight: str
+    task: str
+    version: int
+    job: str
+    parts: dict[str, str]
+    size: int
+    ran: timedelta
+    hits: int
+    created_at: datetime
+    used_at: datetime
+    until: datetime | None
+
+
+class CacheQuery(Struct, frozen=True, kw_only=True):
+    """A request for one page of known results: of a task, or of these flights."""
+
+    task: str | None = None
+    flights: tuple[str, ...] = ()
+    limit: int = 100
+    cursor: str | None = None
+
+
+class CachePage(Struct, frozen=True):
+    """One page of known results, and the cursor of the next page; None means that this is the last."""
+
+    entries: list[CacheEntry]
+    cursor: str | None
+
+
+class Uncache(Struct, frozen=True, kw_only=True):
+    """A request to forget known results, one bounded chunk: of these flights, or of a task; with neither, all."""
+
+    flights: tuple[str, ...] = ()
+    task: str | None = None
+    limit: int = 500
+
+
+class Uncached(Struct, frozen=True):
+    """How many results were forgotten; `again` means that there are more."""
+
+    dropped: int
+    again: bool
+
+
 class Store(Protocol):
     """All state of Daybreak, and the only thing that processes share.
 
@@ -575,6 +629,16 @@ class Store(Protocol):
 
     async def records(self, kind: str, name: str | None = None) -> list[Record]:
         """The records of a kind, sorted by name, or only the one with this name."""
+        ...
+
+    async def cached(self, query: CacheQuery, *, now: datetime | None = None) -> CachePage:
+        """One page of the results that may be used now, most recently used first. A store without the feature "cache"
+        has none."""
+        ...
+
+    async def uncache(self, request: Uncache, *, now: datetime | None = None) -> Uncached:
+        """Forget known results, one bounded chunk: later jobs run again. The jobs that have such a result keep it, and
+        jobs that wait for a result which is being computed still get that."""
         ...
 
     def watch(self, topics: Iterable[str]) -> Watch:

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from daybreak.core.flights import flight_of
 from daybreak.core.model import FINAL, UNFINISHED, Job, State
 from daybreak.core.rank import rank_of
 from daybreak.core.units import micros, moment
 from daybreak.store.protocol import Inserted, Moved, Verdict, keep_until
-from daybreak.stores.kernel import moves
+from daybreak.stores.kernel import landings, moves
 from daybreak.stores.kernel.row import WALL, Row
 from daybreak.stores.kernel.transaction import Transaction
 
@@ -65,6 +66,7 @@ def _adopt(tx: Transaction, moved: Moved, by: str) -> Inserted:
     if row.state is State.BLOCKED:  # this store decides what the job waits for
         moves.settle_in(tx, row)
     tx.record(row, "moved", by, state=row.state, reason=job.reason, fence=row.fence, run_at=row.due_at)
+    landings.join(tx, row)
     return Inserted(Verdict.NEW, spec.id, row.seq, row.state)
 
 
@@ -101,6 +103,8 @@ def _row_of(tx: Transaction, job: Job) -> Row:
         finished=None if job.finished_at is None else micros(job.finished_at),
         purge_at=keep_until(job, tx.wall, tx.steady) if job.is_final else None,
         result=job.result,
+        flight=flight_of(spec),
+        cached_from=job.cached_from,
     )
     if job.expires_at is not None and job.state in UNFINISHED:
         row.expires = tx.steady + max(0, micros(job.expires_at) - tx.wall)

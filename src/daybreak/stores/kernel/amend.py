@@ -7,7 +7,7 @@ from typing import Literal
 
 from daybreak.core.model import FINAL, WAITING, State
 from daybreak.store.protocol import Amend, Amended, Amendment, worker_topic
-from daybreak.stores.kernel import moves
+from daybreak.stores.kernel import flights, landings, moves
 from daybreak.stores.kernel.row import Row
 from daybreak.stores.kernel.transaction import Transaction
 
@@ -73,6 +73,7 @@ def _suspend(tx: Transaction, row: Row, request: Amend) -> Answer:
     row.state, row.cause, row.note = State.SUSPENDED, None, request.note
     tx.record(row, "suspended", request.by, state=State.SUSPENDED, note=request.note)
     tx.change(row)
+    flights.leave(tx, row)
     return "done"
 
 
@@ -94,6 +95,7 @@ def _resume(tx: Transaction, row: Row, request: Amend) -> Answer:
     row.note = ""
     moves.settle_in(tx, row)
     tx.record(row, "resumed", request.by, state=row.state, run_at=row.due_at)
+    landings.join(tx, row)
     return "done"
 
 
@@ -107,10 +109,13 @@ def _retry(tx: Transaction, row: Row, request: Amend) -> Answer:
     row.reason, row.note = None, ""
     row.attempt = row.lost = row.timeouts = 0
     row.blocked_since = None
-    row.finished = row.purge_at = row.result = None
+    row.finished = row.purge_at = None
+    if (entry := tx.flights.release(row)) is not None and entry.flight is not None and not entry.landing:
+        tx.flights.drop(entry)  # who lets a completed job run again does not want its result
     moves.update_rank(tx, row)
     moves.settle_in(tx, row)
     tx.record(row, "retried", request.by, state=row.state, attempt=0, note=request.note)
+    landings.join(tx, row)
     return "done"
 
 
@@ -137,6 +142,7 @@ def _start(tx: Transaction, row: Row, request: Amend) -> Answer:
     row.clock = row.due = None
     moves.settle_in(tx, row)
     tx.record(row, "due", request.by, state=row.state, note=request.note)
+    landings.join(tx, row)
     return "done"
 
 
@@ -144,6 +150,7 @@ def _rerank(tx: Transaction, row: Row, request: Amend) -> Answer:
     if row.state not in WAITING:
         return "refused"
     moves.rerank(tx, row, request.priority, by=request.by)
+    landings.urge(tx, row, by=request.by)
     return "done"
 
 

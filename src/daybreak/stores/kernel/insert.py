@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from daybreak.core import events
+from daybreak.core.flights import flight_of
 from daybreak.core.model import FINAL, UNFINISHED, WAITING, JobSpec, QueueSettings, Reason, State
 from daybreak.core.queue_marks import full_mark
 from daybreak.core.rank import rank_of
 from daybreak.core.units import span
 from daybreak.core.wait_limit import SHORTENED_FROM, SHORTENED_NOTE, shortened_wait
 from daybreak.store.protocol import Inserted, Verdict
-from daybreak.stores.kernel import moves
+from daybreak.stores.kernel import landings, moves
 from daybreak.stores.kernel.port import KeyEntry
 from daybreak.stores.kernel.row import Row, first_due
 from daybreak.stores.kernel.transaction import Transaction
@@ -67,6 +68,10 @@ class Inserting:
             self._keys = tx.keys_of(keys)
         if names:
             self._holders = tx.holders_of(names)
+        if flights := [spec.flight for spec in specs if flight_of(spec) is not None]:
+            if self._holders:
+                tx.load(self._holders.values())  # jobs are locked before flights
+            tx.flights.load(flights)
         self._seqs = tx.seqs_of([spec.id for spec in specs])
         tx.expect_new(self._count_certain)
 
@@ -119,7 +124,7 @@ class Inserting:
         if holder and not replaces:
             return self._keep_holder(holder, spec)
         settings, victim = tx.settings(spec.queue), None
-        if self._bounded and (settings.capacity is not None or spec.options.resources):
+        if self._bounded and not self._is_known(spec) and (settings.capacity is not None or spec.options.resources):
             freed = 1 if holder and holder.queue == spec.queue else 0
             is_full = settings.capacity is not None and self._counted[spec.queue] - freed >= settings.capacity
             crowded = self._crowded_resources(spec)
@@ -135,8 +140,13 @@ class Inserting:
         if victim and victim is not holder:
             self._uncount(victim)
             self._shed(victim, spec)
-        row = self._accept(spec, settings)
-        return Inserted(Verdict.NEW, spec.id, row.seq, row.state, "", victim.id if victim else "")
+        row, verdict = self._accept(spec, settings)
+        return Inserted(verdict, spec.id, row.seq, row.state, "", victim.id if victim else "")
+
+    def _is_known(self, spec: JobSpec) -> bool:
+        """Whether the job is completed at once: then it takes no room."""
+        tx, flight = self._tx, flight_of(spec)
+        return flight is not None and first_due(spec, tx.wall, tx.steady) is None and landings.is_known(tx, flight)
 
     # -- what exists already -------------------------------------------------------------------------------------------
 
@@ -238,7 +248,7 @@ class Inserting:
 
     # -- new jobs ------------------------------------------------------------------------------------------------------
 
-    def _accept(self, spec: JobSpec, settings: QueueSettings) -> Row:
+    def _accept(self, spec: JobSpec, settings: QueueSettings) -> tuple[Row, Verdict]:
         tx, seq = self._tx, self._tx.next_seq()
         band, order, _ = rank_of(settings, spec.priority, tx.steady, seq)
         row = tx.row_type(
@@ -253,6 +263,7 @@ class Inserting:
             known_spec=spec,
             band=band,
             ord=order,
+            flight=flight_of(spec),
         )
         self._limit_wait(row, spec, settings)
         row.clock, row.due = first_due(spec, tx.wall, tx.steady) or (None, None)
@@ -264,13 +275,14 @@ class Inserting:
         if spec.unique is not None:
             self._holders[spec.unique] = seq
             tx.take_name(spec.unique, seq)
-        if spec.queue in self._counted:
-            self._counted[spec.queue] += 1
-        self._last.pop(spec.queue, None)
         tx.count(row, "submitted")
         note = SHORTENED_NOTE if row.shortened else ""
         tx.publish(events.submitted(spec, row.state, tx.at, row.due_at, note))
-        return row
+        verdict = landings.join(tx, row)
+        if spec.queue in self._counted and verdict is not Verdict.CACHED:
+            self._counted[spec.queue] += 1
+        self._last.pop(spec.queue, None)
+        return row, verdict
 
     def _limit_wait(self, row: Row, spec: JobSpec, settings: QueueSettings) -> None:
         """Set when a new job expires. A crowded queue shortens the wait of jobs that are not urgent."""

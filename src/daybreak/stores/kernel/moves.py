@@ -5,6 +5,7 @@ from __future__ import annotations
 from daybreak.core.model import FINAL, Reason, State
 from daybreak.core.rank import rank_of
 from daybreak.core.units import span
+from daybreak.stores.kernel import flights
 from daybreak.stores.kernel.port import Head
 from daybreak.stores.kernel.row import STEADY, Row
 from daybreak.stores.kernel.transaction import Transaction
@@ -90,6 +91,7 @@ def finish(
     tx.count(row, state.value if reason is None else f"{state} {reason}")
     changed = {"state": state, "reason": reason, "attempt": row.attempt, "note": note, "replaced_by": replaced_by}
     tx.record(row, kind or state.value, by, **changed)
+    flights.leave(tx, row)
 
 
 def close(tx: Transaction, row: Row, keep_for: int | None) -> None:
@@ -114,6 +116,9 @@ def drop(tx: Transaction, row: Row, *, keys_for: int | None, lives_on: bool = Fa
         release_offers(tx, row)
         if row.state is State.RUNNING:
             end_lease(tx, row)
+        flights.leave(tx, row)
+    if row.result_of is not None:
+        tx.flights.release(row)
     tx.release_name(row)
     tx.write_pending_keys()
     if keys_for is None:

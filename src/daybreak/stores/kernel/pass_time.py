@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from daybreak.core.model import FINAL, State
 from daybreak.store.protocol import Advanced
-from daybreak.stores.kernel import moves, resource_queue
+from daybreak.stores.kernel import landings, moves, resource_queue
 from daybreak.stores.kernel.port import NextDue
 from daybreak.stores.kernel.row import STEADY, WALL
 from daybreak.stores.kernel.transaction import Transaction
@@ -17,12 +17,15 @@ def advance(tx: Transaction, limit: int) -> Advanced:
     expired = expire(tx, limit)
     due = promote(tx, limit)
     resource_queue.offer_freed(tx)
-    return Advanced(due=due, expired=expired, next_in=next_in(tx), again=limit in (due, expired))
+    wait = next_in(tx)
+    return Advanced(due=due, expired=expired, next_in=wait, again=limit in (due, expired) or _is_landing(tx))
 
 
 def promote(tx: Transaction, limit: int) -> int:
     """Queue the jobs that are due, up to a limit, so that a million at once do not become one giant transaction."""
-    steady, wall, look = _next_due(tx)
+    steady, wall, look, landing = _next_due(tx)
+    if landing:
+        landings.land_due(tx, limit)
     if look is not None and look <= tx.steady:
         resource_queue.offer_due_resources(tx)
         tx.write()
@@ -35,6 +38,7 @@ def promote(tx: Transaction, limit: int) -> int:
         row.clock = row.due = None
         moves.settle_in(tx, row)
         tx.record(row, "due", "", state=row.state)
+        landings.join(tx, row)
     return len(due)
 
 
@@ -52,10 +56,16 @@ def expire(tx: Transaction, limit: int) -> int:
 
 def next_in(tx: Transaction) -> timedelta | None:
     """How long until something happens by itself; None if nothing is planned."""
-    steady, wall, look = _next_due(tx)
+    steady, wall, look, landing = _next_due(tx)
+    if landing:
+        return timedelta()
     times = ((steady, tx.steady), (wall, tx.wall), (look, tx.steady))
     delays = [due - now for due, now in times if due is not None]
     return timedelta(microseconds=max(0, min(delays))) if delays else None
+
+
+def _is_landing(tx: Transaction) -> bool:
+    return _next_due(tx).landing
 
 
 def _next_due(tx: Transaction) -> NextDue:

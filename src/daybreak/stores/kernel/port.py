@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 from daybreak.core.model import Need, Put, QueueSettings, State
 from daybreak.core.rank import Rank
 from daybreak.core.resource_gauge import Gauge
-from daybreak.store.protocol import Beat, Claim
+from daybreak.core.units import moment, period
+from daybreak.store.protocol import Beat, CacheEntry, Claim
 from daybreak.stores.kernel.row import Row
 
-NameKind = Literal["key", "unique", "record"]
+NameKind = Literal["key", "unique", "record", "flight"]
 
 
 class Head(Protocol):
@@ -71,11 +72,58 @@ class NameChange(NamedTuple):
 
 
 class NextDue(NamedTuple):
-    """When the next job falls due by steady and by wall time, and when the waiters of a resource are checked next."""
+    """When the next job falls due by steady and by wall time, and when the waiters of a resource are checked next.
+    `landing`: a flight has followers that must be looked after now."""
 
     steady: int | None
     wall: int | None
     look: int | None
+    landing: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class FlightEntry:
+    """A flight, or a known result. Times are steady, in microseconds.
+
+    As long as no result `is_known`, `leader` is the job that computes it. Then the entry has the result, the `job` that
+    computed it, and how long that `ran`. `refs` jobs point to it (`Row.result_of`). An entry that was dropped from the
+    cache has no `flight` any more, and is deleted when no job points to it. While it is `landing`, some of its
+    followers still wait: to be completed or, without a result, for one of them to lead.
+
+    The store reads no `result`: it writes the one of an entry that `has_new_result`, once."""
+
+    number: int
+    flight: str | None
+    task: str
+    version: int
+    created: int
+    used: int
+    leader: int | None = None
+    landing: bool = False
+    is_known: bool = False
+    job: str = ""
+    parts: dict[str, str] = field(default_factory=dict)
+    size: int = 0
+    ran: int = 0
+    until: int | None = None
+    hits: int = 0
+    refs: int = 0
+    result: bytes | None = None
+    has_new_result: bool = False
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing refers to the entry any more."""
+        return self.flight is None and not self.refs
+
+    @property
+    def counts(self) -> bool:
+        """Whether the result takes up room in the cache."""
+        return self.is_known and self.flight is not None
+
+    def is_usable(self, steady: int) -> bool:
+        """Whether later jobs may have the result."""
+        return self.counts and (self.until is None or steady < self.until)
 
 
 @dataclass(slots=True)
@@ -101,7 +149,62 @@ class HeldLease:
     detach: Beat | None = None
 
 
-class Tables(ABC):
+def entry_of(entry: FlightEntry) -> CacheEntry:
+    """What callers see of a known result."""
+    assert entry.flight is not None
+    return CacheEntry(
+        flight=entry.flight, task=entry.task, version=entry.version, job=entry.job, parts=entry.parts, size=entry.size,
+        ran=period(entry.ran), hits=entry.hits, created_at=moment(entry.created), used_at=moment(entry.used),
+        until=None if entry.until is None else moment(entry.until),
+    )  # fmt: skip
+
+
+class FlightTables:
+    """The tables of the cache. Only a store with the feature "cache" has them: no other is given a job with a
+    flight. Before they are read, what was changed is written."""
+
+    def read_flights(self, flights: Sequence[str]) -> dict[str, FlightEntry]:  # noqa: ARG002
+        """The entries of these flights, locked."""
+        return {}
+
+    def read_entries(self, numbers: Sequence[int]) -> list[FlightEntry]:  # noqa: ARG002
+        """The entries with these numbers, locked."""
+        return []
+
+    def next_entry(self) -> int:
+        """A new number for an entry."""
+        raise NotImplementedError
+
+    def write_entries(self, entries: Sequence[FlightEntry]) -> None:
+        """Write entries, and the results of those that have a new one; delete those that are gone."""
+        raise NotImplementedError
+
+    def add_room(self, task: str, entries: int, size: int) -> None:
+        """So many results, of so many bytes together, were added to the cache of a task; or removed, if negative."""
+        raise NotImplementedError
+
+    def read_room(self, task: str) -> tuple[int, int]:
+        """How many results a task has in the cache, and how many bytes they are."""
+        raise NotImplementedError
+
+    def least_used(self, task: str, limit: int) -> list[str]:
+        """The flights of a task with a known result that were used longest ago, without those that are landing."""
+        raise NotImplementedError
+
+    def known_flights(self, task: str | None, limit: int) -> list[str]:  # noqa: ARG002
+        """Flights with a known result, of a task or of all, in the order of their entries' numbers."""
+        return []
+
+    def lapsed_flights(self, limit: int) -> list[str]:  # noqa: ARG002
+        """The flights whose result may not be used any more, without those that are landing."""
+        return []
+
+    def landing_flights(self, limit: int) -> list[str]:  # noqa: ARG002
+        """The flights with followers that must be looked after."""
+        return []
+
+
+class Tables(FlightTables, ABC):
     """The tables of a store inside one transaction. `wall` and `steady` are the store's clocks, in microseconds."""
 
     wall: int
@@ -202,7 +305,7 @@ class Tables(ABC):
     def next_seq(self) -> int:
         """A new number for a job."""
 
-    def expect_new(self, count: Callable[[], int]) -> None:  # noqa: B027 - most stores need nothing here
+    def expect_new(self, count: Callable[[], int]) -> None:
         """At least so many new jobs follow: a store may draw their numbers together. More than needed would leave gaps:
         stores number their jobs alike."""
 
@@ -260,15 +363,15 @@ class Tables(ABC):
 
     # -- only for stores with concurrent transactions ------------------------------------------------------------------
 
-    def lock_queues(self, queues: Sequence[str]) -> None:  # noqa: B027 - most stores need nothing here
+    def lock_queues(self, queues: Sequence[str]) -> None:
         """Lock queues with a limit: only counts that are read afterwards are exact."""
 
-    def lock_names(self, kind: NameKind, names: Iterable[str]) -> None:  # noqa: B027 - most stores need nothing here
+    def lock_names(self, kind: NameKind, names: Iterable[str]) -> None:
         """Lock names that may not exist yet, so that two transactions cannot create them at once."""
 
-    def prepare_resources(self, resources: Sequence[str], *, is_bounded: bool, has_holders: bool) -> None:  # noqa: B027 - most stores need nothing here
+    def prepare_resources(self, resources: Sequence[str], *, is_bounded: bool, has_holders: bool) -> None:
         """New jobs need these resources. With `is_bounded`, their `max_waiting` decides whether a job is accepted; with
         `has_holders`, some of the jobs wait for them at once."""
 
-    def before_claim(self, claim: Claim) -> None:  # noqa: B027 - most stores need nothing here
+    def before_claim(self, claim: Claim) -> None:
         """A claim follows: accept jobs that were submitted by other ways."""

@@ -41,7 +41,10 @@ class Row:
 
     `stored` is where the store has the job; None for a job that is not written yet. `read_spec` decodes the rest of the
     spec when it is first needed, which most transitions never do. `ahead` is set while a lease is prefetched and has
-    not begun. `cause` is what a blocked job waits for, and `blocked_since` when that began."""
+    not begun. `cause` is what a blocked job waits for, and `blocked_since` when that began.
+
+    A job with a `flight` whose result is kept has it not itself: `result_of` is the entry that has it, and a store that
+    writes the row leaves `result` out. `cached_from` is the job whose result it is, if that is another one."""
 
     lines: ClassVar[HistoryFormat] = JSON_LINES
 
@@ -90,6 +93,9 @@ class Row:
     finished: int | None = None
     purge_at: int | None = None
     result: bytes | None = None
+    flight: str | None = None
+    result_of: int | None = None
+    cached_from: str | None = None
     stored: Place | None = field(default=None)
 
     @property
@@ -155,6 +161,7 @@ class Row:
             detached=self.detached,
             checkpoint=self.checkpoint,
             result=self.result,
+            cached_from=self.cached_from,
             failure=self.failure,
         )
 

@@ -11,7 +11,7 @@ from daybreak.core.events import Event
 from daybreak.core.model import FINAL, JobSpec, Lease, Put, Settlement, State
 from daybreak.core.units import moment, span
 from daybreak.store.protocol import Beat, Extended, Reap
-from daybreak.stores.kernel import moves
+from daybreak.stores.kernel import flights, landings, moves
 from daybreak.stores.kernel.port import HeldLease
 from daybreak.stores.kernel.row import STEADY, Row
 from daybreak.stores.kernel.transaction import Transaction
@@ -31,6 +31,8 @@ class Settling:
         rows = self._tx.load([settlement.seq for settlement in settlements if settlement.seq not in plain])
         if needy := [row for row in rows.values() if row.needs and row.state is State.RUNNING]:
             self._tx.gauges.load_needs(needy)
+        if flown := [row.flight for row in rows.values() if row.flight is not None]:
+            self._tx.flights.load(flown)
         answers = []
         for settlement in settlements:
             if settlement.seq in plain:
@@ -86,6 +88,10 @@ class Settling:
             moves.update_rank(tx, row)
             tx.change(row)
         tx.record_event(row, events.settled(settlement, row.n + 1, tx.at, row.due_at))
+        if settlement.state is State.COMPLETED:
+            landings.deliver(tx, row, settlement)
+        elif settlement.state in FINAL or settlement.state is State.SUSPENDED:
+            flights.leave(tx, row)
 
 
 def extend(tx: Transaction, beats: Sequence[Beat]) -> list[Extended]:

@@ -63,11 +63,13 @@ class Totals:
     def copy(self) -> Totals:
         return Totals({cell: replace(added) for cell, added in self.added.items()}, set(self._settled))
 
-    def count(self, lane: LaneName, priority: int, what: str, n: int = 1) -> None:
+    def count(self, lane: LaneName, priority: int, what: str, n: int = 1, took: int | None = None) -> None:
         """Count one more, or n."""
         if (added := self.added.get((lane, priority, what))) is None:
             added = self.added[lane, priority, what] = Added()
         added.n += n
+        if took is not None:
+            added.took = (added.took or 0) + took
 
     def settle(self, lane: LaneName, priority: int, settlement: Settlement, now: int) -> None:
         """Count an accepted settlement. One exchange is one batch for each lane and priority that it settles."""

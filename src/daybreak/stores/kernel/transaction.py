@@ -14,6 +14,7 @@ from daybreak.core.events import Event
 from daybreak.core.model import FINAL, JobSpec, Lease, QueueSettings, Settlement, State
 from daybreak.core.units import clean, moment
 from daybreak.store.protocol import Claim, Inserted, job_topic, work_topic
+from daybreak.stores.kernel.flights import Flights
 from daybreak.stores.kernel.gauges import Gauges
 from daybreak.stores.kernel.history import may_shorten
 from daybreak.stores.kernel.port import Head, KeyEntry, NameChange, NewKey, Tables
@@ -44,6 +45,7 @@ class Transaction(Tables):
         self.published: list[tuple[Event, Any]] = []  # each with its line
         self.topics: set[str] = set()
         self.gauges = Gauges(self)
+        self._flights: Flights | None = None
         self._rows: dict[int, Row] = {}
         self._changed: dict[int, Row] = {}
         self._dropped: list[Row] = []
@@ -110,6 +112,8 @@ class Transaction(Tables):
 
     def write(self) -> None:
         """Write all that was changed so far, so that the store's own reads see it."""
+        if self._flights is not None:
+            self._flights.save()
         if self._changed:
             rows, self._changed = list(self._changed.values()), {}
             places = [row.place for row in rows]
@@ -142,6 +146,13 @@ class Transaction(Tables):
             self.topics.add(work_topic(row.queue))
         elif state in FINAL and (before is None or before.state not in FINAL):
             self.topics.add(job_topic(row.id))
+
+    @property
+    def flights(self) -> Flights:
+        """The entries of the cache."""
+        if self._flights is None:
+            self._flights = Flights(self)
+        return self._flights
 
     # -- keys, unique names, settings, counts --------------------------------------------------------------------------
 
@@ -210,9 +221,9 @@ class Transaction(Tables):
                 counts[queue] += n
         return counts
 
-    def count(self, row: Row, what: str) -> None:
+    def count(self, row: Row, what: str, took: int | None = None) -> None:
         """Add one to a total."""
-        self.totals.count(row.name, row.priority, what)
+        self.totals.count(row.name, row.priority, what, took=took)
 
     def count_settled(self, row: Row, settlement: Settlement) -> None:
         """Add an accepted settlement to the totals."""
@@ -256,6 +267,7 @@ class Transaction(Tables):
         del self.published[mark.published :]
         self.gauges.forget()
         self.gauges.freed.update(mark.freed)
+        self._flights = None
         self._rows.clear()
         self._changed.clear()
         self._dropped.clear()
@@ -268,6 +280,10 @@ class Transaction(Tables):
     def take_heads(self, heads: Sequence[Head]) -> dict[int, Row]:
         """Lock these jobs and read the rest of them; those that another claim has taken meanwhile are left out."""
         return self.load([head.seq for head in heads])
+
+    def load_free(self, seqs: Iterable[int]) -> dict[int, Row]:
+        """`load`, without the jobs that another transaction has locked: to wait for them could be a deadlock."""
+        return self.load(seqs)
 
     def fail_fast_among(self, seqs: Sequence[int]) -> set[int]:
         """Those of these jobs that ask not to wait for an open breaker."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from daybreak.core.events import Event
 from daybreak.core.model import QueueSettings, Record, State
 from daybreak.core.resource_gauge import Gauge
+from daybreak.stores.kernel.port import FlightEntry
 from daybreak.stores.kernel.row import STEADY, WALL, LaneName, Place, Row
 from daybreak.stores.kernel.totals import Counter as Total
 from daybreak.stores.memory.ready import Ready
@@ -27,7 +28,8 @@ class Key:
 
 @dataclass(slots=True)
 class Book:
-    """All data of the store. `blocked` has the jobs that wait for each cause, and `parked` all of them."""
+    """All data of the store. `blocked` has the jobs that wait for each cause, and `parked` all of them. `rooms` has how
+    many results a task keeps, and their bytes; `last_entry` is the number of the latest entry."""
 
     jobs: dict[int, Row] = field(default_factory=dict)
     ids: dict[str, int] = field(default_factory=dict)
@@ -47,6 +49,11 @@ class Book:
     feed_start: int = 0
     seq: int = 0
     revision: int = 0
+    flights: dict[str, int] = field(default_factory=dict)
+    entries: dict[int, FlightEntry] = field(default_factory=dict)
+    landing: set[int] = field(default_factory=set)
+    rooms: dict[str, tuple[int, int]] = field(default_factory=dict)
+    last_entry: int = 0
     tallies: Counter[tuple[LaneName, int, State]] = field(default_factory=Counter)
     totals: dict[tuple[LaneName, int], dict[str, Total]] = field(default_factory=dict)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from daybreak.core.errors import BadInput, CursorExpired
 from daybreak.core.events import Event
+from daybreak.core.flights import is_flight_cause
 from daybreak.core.model import Job, JobSpec, Lease, Put, Record, State
 from daybreak.core.resource_gauge import Gauge
 from daybreak.core.units import clean, micros, moment
@@ -22,6 +24,8 @@ from daybreak.store.protocol import (
     Amend,
     Amended,
     Beat,
+    CachePage,
+    CacheQuery,
     Exchange,
     Exchanged,
     Extended,
@@ -39,14 +43,17 @@ from daybreak.store.protocol import (
     Tally,
     Total,
     Traits,
+    Uncache,
+    Uncached,
     Usage,
     Watch,
     clock_jump,
 )
 from daybreak.store.sanitize import cleaned_amend, cleaned_beat, cleaned_moved, cleaned_settlement
-from daybreak.stores.kernel import adopt, amend, pass_time, records, resource_queue, settle
+from daybreak.stores.kernel import adopt, amend, landings, pass_time, records, resource_queue, settle
 from daybreak.stores.kernel.exchange import exchange, puts_of
 from daybreak.stores.kernel.insert import insert
+from daybreak.stores.kernel.port import entry_of
 from daybreak.stores.kernel.purge import purge as purge_chunk
 from daybreak.stores.kernel.row import Row
 from daybreak.stores.kernel.transaction import Transaction
@@ -66,7 +73,7 @@ class MemoryStore:
         durable="nothing outlives the process",
         shared=False,
         persistent=False,
-        features=frozenset({"resources"}),
+        features=frozenset({"resources", "cache"}),
     )
 
     def __init__(self, world: World | None = None) -> None:
@@ -150,7 +157,19 @@ class MemoryStore:
         return self._book.jobs.get(self._book.ids.get(job, 0))
 
     async def get(self, jobs: Sequence[str]) -> list[Job | None]:
-        return [row.as_job() if (row := self._find(job)) else None for job in jobs]
+        return [self._job_of(row) if (row := self._find(job)) else None for job in jobs]
+
+    def _job_of(self, row: Row) -> Job:
+        return self._with_result(row).as_job()
+
+    def _with_result(self, row: Row) -> Row:
+        """A job with its result, which may be in an entry of the cache."""
+        if row.result_of is None:
+            return row
+        whole = copy.copy(row)
+        entry = self._book.entries.get(row.result_of)
+        whole.result = None if entry is None else entry.result
+        return whole
 
     async def known_keys(self, keys: Sequence[str], *, now: datetime | None = None) -> list[KnownKey | None]:
         found = self._begin(*self._times(now)).keys_of(keys)
@@ -167,7 +186,7 @@ class MemoryStore:
                 continue
             if len(jobs) == query.limit:
                 return Page(jobs, ":".join(map(str, last)))
-            jobs.append(row.as_job())
+            jobs.append(self._job_of(row))
             last = key(row)
         return Page(jobs, None)
 
@@ -193,7 +212,8 @@ class MemoryStore:
 
     async def usage(self, name: str | None = None) -> list[Usage]:
         book = self._book
-        known = {called for kind, called in book.records if kind == "resource"} | set(book.blocked)
+        known = {called for kind, called in book.records if kind == "resource"}
+        known |= {cause for cause in book.blocked if not is_flight_cause(cause)}
         known |= {called for called, gauge in book.gauges.items() if gauge.used or gauge.shut_until}
         return [self._usage(called) for called in sorted(known) if name in (None, called)]
 
@@ -232,7 +252,23 @@ class MemoryStore:
     def _pack(self, row: Row, offset: int) -> Moved:
         book = self._book
         keys = {key: book.keys[key].digest for key in book.keys_of_job.get(row.id, ())}
-        return adopt.pack(row, keys, book.uniques.get(row.unique or ""), offset)
+        return adopt.pack(self._with_result(row), keys, book.uniques.get(row.unique or ""), offset)
+
+    async def cached(self, query: CacheQuery, *, now: datetime | None = None) -> CachePage:
+        _, steady = self._times(now)
+        usable = [entry for entry in self._book.entries.values() if entry.is_usable(steady)]
+        found = [entry for entry in usable if query.task in (None, entry.task)]
+        if query.flights:
+            found = [entry for entry in found if entry.flight in query.flights]
+        found.sort(key=lambda entry: (-entry.used, -entry.number))
+        after = _parse(query.cursor)
+        later = [one for one in found if after is None or (-one.used, -one.number) > (-after[0], -after[1])]
+        page = later[: query.limit]
+        cursor = f"{page[-1].used}:{page[-1].number}" if len(later) > len(page) else None
+        return CachePage([entry_of(entry) for entry in page], cursor)
+
+    async def uncache(self, request: Uncache, *, now: datetime | None = None) -> Uncached:
+        return self._write(lambda tx: landings.uncache(tx, request), now)
 
     # -- keeping -------------------------------------------------------------------------------------------------------
 

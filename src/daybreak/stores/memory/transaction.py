@@ -13,7 +13,7 @@ from daybreak.core.rank import Rank
 from daybreak.core.resource_gauge import Gauge
 from daybreak.store.protocol import EVENTS_TOPIC, Claim
 from daybreak.stores.kernel.history import PLAIN_EVENTS
-from daybreak.stores.kernel.port import Head, HeldLease, KeyEntry, NameChange, NewKey, NextDue
+from daybreak.stores.kernel.port import FlightEntry, Head, HeldLease, KeyEntry, NameChange, NewKey, NextDue
 from daybreak.stores.kernel.row import STEADY, WALL, Row
 from daybreak.stores.kernel.totals import add_counter
 from daybreak.stores.kernel.transaction import Transaction
@@ -124,7 +124,8 @@ class MemoryTransaction(Transaction):
 
     def next_due(self) -> NextDue:
         looks = [gauge.look for gauge in self.book.gauges.values() if gauge.look is not None]
-        return NextDue(self.book.due[STEADY].first(), self.book.due[WALL].first(), min(looks, default=None))
+        first, landing = min(looks, default=None), bool(self.book.landing)
+        return NextDue(self.book.due[STEADY].first(), self.book.due[WALL].first(), first, landing)
 
     def waiting(self, cause: str, limit: int) -> int:  # noqa: ARG002 - knows the number
         return self.book.waiting(cause)
@@ -168,6 +169,67 @@ class MemoryTransaction(Transaction):
             )
             for row in rows
         }
+
+    # -- the cache -----------------------------------------------------------------------------------------------------
+
+    def read_flights(self, flights: Sequence[str]) -> dict[str, FlightEntry]:
+        found = {flight: self.book.flights[flight] for flight in flights if flight in self.book.flights}
+        return {flight: copy.copy(self.book.entries[number]) for flight, number in found.items()}
+
+    def read_entries(self, numbers: Sequence[int]) -> list[FlightEntry]:
+        return [copy.copy(self.book.entries[number]) for number in numbers]
+
+    def next_entry(self) -> int:
+        self.book.last_entry += 1
+        return self.book.last_entry
+
+    def write_entries(self, entries: Sequence[FlightEntry]) -> None:
+        book = self.book
+        for entry in entries:
+            before = book.entries.pop(entry.number, None)
+            if before is not None and before.flight is not None and book.flights.get(before.flight) == entry.number:
+                del book.flights[before.flight]
+            book.landing.discard(entry.number)
+            if entry.is_gone:
+                continue
+            book.entries[entry.number] = copy.copy(entry)
+            if entry.flight is not None:
+                book.flights[entry.flight] = entry.number
+            if entry.landing:
+                book.landing.add(entry.number)
+
+    def add_room(self, task: str, entries: int, size: int) -> None:
+        before = self.read_room(task)
+        self.book.rooms[task] = (before[0] + entries, before[1] + size)
+
+    def read_room(self, task: str) -> tuple[int, int]:
+        return self.book.rooms.get(task, (0, 0))
+
+    def least_used(self, task: str, limit: int) -> list[str]:
+        found = [entry for entry in self._known() if entry.task == task and not entry.landing]
+        return [entry.flight or "" for entry in sorted(found, key=lambda one: (one.used, one.number))[:limit]]
+
+    def known_flights(self, task: str | None, limit: int) -> list[str]:
+        found = [
+            entry
+            for entry in self._known()
+            if task in (None, entry.task) and (not entry.landing or entry.is_usable(self.steady))
+        ]
+        return [entry.flight or "" for entry in sorted(found, key=lambda one: one.number)[:limit]]
+
+    def lapsed_flights(self, limit: int) -> list[str]:
+        found = [
+            (entry.until, entry.number, entry.flight or "")
+            for entry in self._known()
+            if entry.until is not None and entry.until <= self.steady and not entry.landing
+        ]
+        return [flight for *_, flight in sorted(found)[:limit]]
+
+    def landing_flights(self, limit: int) -> list[str]:
+        return [self.book.entries[number].flight or "" for number in sorted(self.book.landing)[:limit]]
+
+    def _known(self) -> Iterable[FlightEntry]:
+        return (entry for entry in self.book.entries.values() if entry.counts)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ from daybreak.store.protocol import (
     Amend,
     Amended,
     Beat,
+    CachePage,
+    CacheQuery,
     ConnectLimit,
     Exchange,
     Exchanged,
@@ -38,6 +40,8 @@ from daybreak.store.protocol import (
     Tally,
     Total,
     Traits,
+    Uncache,
+    Uncached,
     Usage,
     Watch,
 )
@@ -244,6 +248,12 @@ class PostgresStore:
 
     async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
         return await self._in_use().do(lambda engine: engine.purge(purge, _micros(now)))
+
+    async def cached(self, query: CacheQuery, *, now: datetime | None = None) -> CachePage:  # noqa: ARG002 - no feature "cache"
+        return CachePage([], None)
+
+    async def uncache(self, request: Uncache, *, now: datetime | None = None) -> Uncached:  # noqa: ARG002 - no feature "cache"
+        return Uncached(0, again=False)
 
     async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:
         return await self._read(lambda tx: read.pack(tx, jobs))  # type: ignore[no-any-return]

@@ -17,6 +17,8 @@ from daybreak.store.protocol import (
     Amend,
     Amended,
     Beat,
+    CachePage,
+    CacheQuery,
     ConnectLimit,
     Exchange,
     Exchanged,
@@ -36,6 +38,8 @@ from daybreak.store.protocol import (
     Tally,
     Total,
     Traits,
+    Uncache,
+    Uncached,
     Usage,
     Watch,
 )
@@ -218,6 +222,12 @@ class RedisStore:
 
     async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
         return replies.to_purged(await self._in_use().run(scripts.PURGE, requests.purge(purge), now))
+
+    async def cached(self, query: CacheQuery, *, now: datetime | None = None) -> CachePage:  # noqa: ARG002 - no feature "cache"
+        return CachePage([], None)
+
+    async def uncache(self, request: Uncache, *, now: datetime | None = None) -> Uncached:  # noqa: ARG002 - no feature "cache"
+        return Uncached(0, again=False)
 
     async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:
         client = self._in_use()

@@ -247,7 +247,7 @@ def complete(tx: SqliteTransaction, lease: PlainLease, settlement: Settlement) -
     return (
         lease.seq, "completed", None, settlement.attempt, lease.fence, n, lease.started, tx.wall,
         None if keep_for is None else tx.steady + span(keep_for), settlement.result, None,
-        lease.history + b"\n" + line,
+        lease.history + b"\n" + line, None,
     )  # fmt: skip
 
 

@@ -9,16 +9,21 @@ from heapq import merge
 from itertools import islice
 from typing import Any
 
+import msgspec
+
 from daybreak.core.errors import BadInput, CursorExpired
 from daybreak.core.events import Event, decode_lines
 from daybreak.core.model import FINAL, UNFINISHED, Job, Record, State
-from daybreak.core.units import clean, micros, moment
+from daybreak.core.units import clean, micros, moment, period
 from daybreak.store.protocol import (
     LATEST,
     POSITION_EXACT_TO,
     SCANNED_PER_CHUNK,
     SCANNED_PER_PAGE,
     Amend,
+    CacheEntry,
+    CachePage,
+    CacheQuery,
     Feed,
     Filter,
     KnownKey,
@@ -33,6 +38,7 @@ from daybreak.store.protocol import (
 )
 from daybreak.stores.kernel import adopt
 from daybreak.stores.kernel.row import STEADY, WALL, Row
+from daybreak.stores.sqlite.flight_tables import unpack_parts
 from daybreak.stores.sqlite.rows import unpack_totals
 from daybreak.stores.sqlite.statements import sql
 from daybreak.stores.sqlite.transaction import SqliteTransaction
@@ -235,6 +241,31 @@ def known_keys(tx: SqliteTransaction, keys: Sequence[str], now: datetime | None)
         None if entry is None or entry.is_free(at) else KnownKey(entry.job, entry.digest, entry.seq is None)
         for entry in known
     ]
+
+
+def cached(tx: SqliteTransaction, query: CacheQuery, now: datetime | None) -> CachePage:
+    """One page of known results."""
+    at = tx.steady if now is None else micros(now)
+    after = parse_cursor(query.cursor, 2) if query.cursor else (1 << 62, 1 << 62)
+    given = (at, None if query.task is None else clean(query.task), *after, query.limit + 1)
+    if query.flights:
+        named = msgspec.json.encode([clean(flight) for flight in query.flights]).decode()
+        found = tx.all(sql.cached_flights_named, (*given, named))
+    else:
+        found = tx.all(sql.cached_flights if query.task is None else sql.cached_flights_of_task, given)
+    cursor = None
+    if len(found) > query.limit:
+        found = found[: query.limit]
+        cursor = f"{found[-1][9]}:{found[-1][11]}"
+    return CachePage([_cache_entry(row) for row in found], cursor)
+
+
+def _cache_entry(row: tuple[Any, ...]) -> CacheEntry:
+    flight, task, version, job, parts, size, ran, hits, created, used, until, _ = row
+    return CacheEntry(
+        flight=flight, task=task, version=version, job=job, parts=unpack_parts(parts), size=size, ran=period(ran),
+        hits=hits, created_at=moment(created), used_at=moment(used), until=None if until is None else moment(until),
+    )  # fmt: skip
 
 
 def records(tx: SqliteTransaction, kind: str, name: str | None) -> list[Record]:

@@ -39,6 +39,8 @@ class JobState(Struct, omit_defaults=True):
     message: str = ""
     blocked_since: int | None = None
     detached: bool = False
+    flight: str | None = None
+    cached_from: str | None = None
 
 
 unpack_state = msgspec.msgpack.Decoder(JobState).decode
@@ -68,7 +70,7 @@ def pack_state(row: Row) -> bytes | None:
     """What the job carries over. When it started is a column of a lease and of a final job."""
     has_column = row.until is not None or row.finished is not None
     started = None if has_column else row.started
-    if not (row.lost or row.timeouts or row.note or row.message or row.detached) and (
+    if not (row.lost or row.timeouts or row.note or row.message or row.detached or row.flight) and (
         row.checkpoint is None
         and row.failure is None
         and row.progress is None
@@ -80,7 +82,7 @@ def pack_state(row: Row) -> bytes | None:
         pack(
             JobState(
                 row.lost, row.timeouts, row.checkpoint, row.failure, row.note, started, row.progress, row.message,
-                row.blocked_since, row.detached,
+                row.blocked_since, row.detached, row.flight, row.cached_from,
             )
         )
     )  # fmt: skip
@@ -89,7 +91,7 @@ def pack_state(row: Row) -> bytes | None:
 def at_start(packed: bytes) -> tuple[int, int, bytes | None, bytes | None]:
     """What a job carries into its next attempt: how often it was lost and timed out, its checkpoint, and all packed."""
     state = unpack_state(packed)
-    kept = JobState(state.lost, state.timeouts, state.checkpoint, state.failure)
+    kept = JobState(state.lost, state.timeouts, state.checkpoint, state.failure, flight=state.flight)
     return state.lost, state.timeouts, state.checkpoint, or_null(pack(kept))
 
 
@@ -142,7 +144,7 @@ def lease_values(row: Row, lane: int) -> Values:
 def done_values(row: Row, _: int) -> Values:
     return (
         row.seq, row.state.value, row.reason, row.attempt, row.fence, row.n, row.started, row.finished, row.purge_at,
-        row.result, pack_state(row), row.history,
+        None if row.result_of is not None else row.result, pack_state(row), row.history, row.result_of,
     )  # fmt: skip
 
 
@@ -199,7 +201,8 @@ def leased_row(found: Values, name: LaneName, execute: Execute, statement: str) 
 def other_row(found: Values, name: LaneName, execute: Execute, statement: str) -> Row:
     """A job that is not running, from a row of `load_others`."""
     (seq, id_, _, band, order, priority, created, arrived, expires, unique, options, extra, attempt, fence, n, packed,
-     history, state, clock, due, cause, reason, started, finished, purge_at, result) = found  # fmt: skip
+     history, state, clock, due, cause, reason, started, finished, purge_at, result,
+     entry) = found  # fmt: skip
     assert attempt is not None, f"job {id_} is in no state"
     chosen, state = unpack_options(options), _STATES[state]
     row = Row(
@@ -207,7 +210,7 @@ def other_row(found: Values, name: LaneName, execute: Execute, statement: str) -
         read_spec=partial(_read_spec, execute, statement, seq, name, id_, unique, chosen), band=band, ord=order,
         expires=expires, shortened=is_shortened(extra), state=state, attempt=attempt, fence=fence, n=n,
         history=history, clock=clock, due=due, cause=cause, reason=reason, finished=finished, purge_at=purge_at,
-        result=result, stored=Place(state, band, order, priority, expires, clock, due, cause),
+        result=result, result_of=entry, stored=Place(state, band, order, priority, expires, clock, due, cause),
     )  # fmt: skip
     if packed is not None:
         _set_state(row, packed)
@@ -221,6 +224,7 @@ def _set_state(row: Row, packed: bytes) -> None:
     row.lost, row.timeouts, row.checkpoint, row.failure = state.lost, state.timeouts, state.checkpoint, state.failure
     row.note, row.started, row.progress, row.message = state.note, state.started, state.progress, state.message
     row.blocked_since, row.detached = state.blocked_since, state.detached
+    row.flight, row.cached_from = state.flight, state.cached_from
 
 
 def is_detached(packed: bytes | None) -> bool:

@@ -19,6 +19,8 @@ from daybreak.store.protocol import (
     Amend,
     Amended,
     Beat,
+    CachePage,
+    CacheQuery,
     Exchange,
     Exchanged,
     Extended,
@@ -37,11 +39,13 @@ from daybreak.store.protocol import (
     Tally,
     Total,
     Traits,
+    Uncache,
+    Uncached,
     Usage,
     Watch,
 )
 from daybreak.store.sanitize import cleaned_amend, cleaned_beat, cleaned_exchange, cleaned_moved
-from daybreak.stores.kernel import amend, pass_time, records, settle
+from daybreak.stores.kernel import amend, landings, pass_time, records, settle
 from daybreak.stores.kernel.adopt import adopt
 from daybreak.stores.kernel.exchange import exchange as do_exchange
 from daybreak.stores.kernel.exchange import puts_of
@@ -74,7 +78,7 @@ class SqliteStore:
         name="sqlite",
         durable="every commit is synced to disk (WAL, synchronous=FULL)",
         shared=True,
-        features=frozenset({"resources"}),
+        features=frozenset({"resources", "cache"}),
     )
 
     def __init__(
@@ -254,6 +258,12 @@ class SqliteStore:
 
     async def records(self, kind: str, name: str | None = None) -> list[Record]:
         return await self._read(lambda tx: read.records(tx, kind, name))  # type: ignore[no-any-return]
+
+    async def cached(self, query: CacheQuery, *, now: datetime | None = None) -> CachePage:
+        return await self._read(lambda tx: read.cached(tx, query, now), long=True)  # type: ignore[no-any-return]
+
+    async def uncache(self, request: Uncache, *, now: datetime | None = None) -> Uncached:
+        return await self._write(lambda tx: landings.uncache(tx, request), now)  # type: ignore[no-any-return]
 
     async def examine(self) -> list[Finding]:
         return await in_thread(lambda: list(examine(self.path)))

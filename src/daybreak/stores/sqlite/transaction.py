@@ -20,8 +20,8 @@ from daybreak.stores.sqlite import fast_path, rows
 from daybreak.stores.sqlite.cache import StoreCache
 from daybreak.stores.sqlite.changes import Changes
 from daybreak.stores.sqlite.fast_path import PlainLease, QueuedHead
+from daybreak.stores.sqlite.flight_tables import FlightTables
 from daybreak.stores.sqlite.rows import Values
-from daybreak.stores.sqlite.side_tables import SideTables
 from daybreak.stores.sqlite.statements import sql
 
 _DELETE: Final = {
@@ -60,7 +60,7 @@ def _place_of(row: Row, lane: int) -> Values:
     return (lane, place.band, place.ord, row.seq) if place.state is State.QUEUED else (row.seq,)
 
 
-class SqliteTransaction(SideTables):
+class SqliteTransaction(FlightTables):
     """One request in a transaction: the jobs and their leases."""
 
     def __init__(
@@ -87,6 +87,7 @@ class SqliteTransaction(SideTables):
     def close(self) -> None:
         """Break the reference cycle with the gauges, so that the rows are freed at once."""
         del self.gauges
+        self._flights = None
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 

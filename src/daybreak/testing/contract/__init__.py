@@ -16,6 +16,7 @@ from daybreak.testing.contract.deaths import Deaths
 from daybreak.testing.contract.detached import DetachedJobs
 from daybreak.testing.contract.ends import Ends
 from daybreak.testing.contract.events import Events, Tallies
+from daybreak.testing.contract.flights import CacheRoom, DueFlights, Followers, KnownResults, Leaders, Uncaching
 from daybreak.testing.contract.holders import Holders
 from daybreak.testing.contract.identity import Identity, Results
 from daybreak.testing.contract.keys import Keys, Uniques, UniquesWhileWaiting
@@ -47,7 +48,7 @@ class StoreContract(
     ReservedSlots, Rates, Gates, Holders, RetryBudget, Haste, Shedding, SheddingWaiters, SheddingAtAResource,
     Shortening, Totals, Fences, Lapses, DetachedJobs, Attempts, Deaths, Cancellation, Suspension, Amendments,
     BulkChanges, Delays, Expiry, TwoClocks, Events, Ends, Tallies, Records, Identity, Results, Retention, Migration,
-    Queries, Wakeups, Versions,
+    Queries, KnownResults, DueFlights, Followers, Leaders, CacheRoom, Uncaching, Wakeups, Versions,
 ):  # fmt: skip
     """Subclass it and define a fixture `store`: an open, empty store that is closed afterwards.
 

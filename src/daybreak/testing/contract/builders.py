@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from daybreak.core.events import Event, Folded, fold
+from daybreak.core.flights import is_flight_cause
 from daybreak.core.model import (
     Done,
     Failed,
@@ -272,6 +273,8 @@ async def _assert_usage(store: Store, found: Sequence[Job]) -> None:
                 held[need.resource] = held.get(need.resource, 0) + need.slots
         if job.state is State.BLOCKED:
             assert job.blocked_on is not None
+            if is_flight_cause(job.blocked_on):
+                continue
             blocked[job.blocked_on] = blocked.get(job.blocked_on, 0) + 1
     usage = await store.usage()
     assert {one.name: one.used for one in usage if one.used} == held

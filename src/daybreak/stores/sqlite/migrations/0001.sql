@@ -110,6 +110,7 @@ CREATE TABLE lease (
 );
 CREATE INDEX lease_until ON lease (until);
 
+-- `entry`: the row of `flight` whose result the job has; its own `result` is NULL then.
 CREATE TABLE done (
     seq INTEGER PRIMARY KEY,
     state TEXT NOT NULL,
@@ -122,11 +123,45 @@ CREATE TABLE done (
     purge_at INTEGER,
     result BLOB,
     carry BLOB,
-    history BLOB
+    history BLOB,
+    entry INTEGER
 );
 CREATE INDEX done_purge ON done (purge_at) WHERE purge_at IS NOT NULL;
 CREATE INDEX done_unhappy ON done (state) WHERE state <> 'completed';
 CREATE INDEX done_reason ON done (reason) WHERE reason IS NOT NULL;
+
+-- A flight is all jobs that compute the same. As long as its result is not known, it has a leader, which computes it.
+-- `flight` is NULL once the result was dropped from the cache; the row lives until no job has its result (`refs`).
+-- `landing`: some of its followers are still to be looked after.
+CREATE TABLE flight (
+    number INTEGER PRIMARY KEY,
+    flight TEXT,
+    task TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    created INTEGER NOT NULL,
+    used INTEGER NOT NULL,
+    leader INTEGER,
+    landing INTEGER NOT NULL,
+    is_known INTEGER NOT NULL,
+    job TEXT NOT NULL,
+    parts TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    ran INTEGER NOT NULL,
+    until INTEGER,
+    hits INTEGER NOT NULL,
+    refs INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX flight_flight ON flight (flight) WHERE flight IS NOT NULL;
+CREATE INDEX flight_used ON flight (used, number) WHERE flight IS NOT NULL AND is_known;
+CREATE INDEX flight_task ON flight (task, used, number) WHERE flight IS NOT NULL AND is_known;
+CREATE INDEX flight_until ON flight (until, number) WHERE flight IS NOT NULL AND until IS NOT NULL;
+CREATE INDEX flight_landing ON flight (number) WHERE landing;
+
+-- The result of a flight: beside it, because a flight is written with every job that uses the result.
+CREATE TABLE result (number INTEGER PRIMARY KEY, result BLOB);
+
+-- How many results a task has in the cache, and how many bytes they are.
+CREATE TABLE room (task TEXT PRIMARY KEY, entries INTEGER NOT NULL, size INTEGER NOT NULL) WITHOUT ROWID;
 
 -- An idempotency key outlives its job. Once a purge has deleted the job, submits under the key are refused until `dropped`;
 -- then the key is free. `at` is the time of the submit under the key, where that is not the time of the job's own submit.

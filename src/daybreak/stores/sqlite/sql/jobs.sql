@@ -36,9 +36,9 @@ SELECT j.seq, j.id, j.lane, j.band, j.ord, j.priority, j.created, j.arrived, j.e
        coalesce(d.history, h.history, t.history, r.history),
        coalesce(d.state, h.state, iif(t.seq IS NULL, 'queued', 'scheduled')),
        coalesce(h.clock, t.clock), coalesce(h.due, t.due), h.cause,
-       d.reason, d.started, d.finished, d.purge_at, d.result
+       d.reason, d.started, d.finished, d.purge_at, coalesce(d.result, f.result), d.entry
 FROM json_each(?) AS wanted CROSS JOIN job j ON j.seq = wanted.value
-LEFT JOIN done d ON d.seq = j.seq LEFT JOIN held h ON h.seq = j.seq LEFT JOIN delayed t ON t.seq = j.seq
+LEFT JOIN done d ON d.seq = j.seq LEFT JOIN result f ON f.number = d.entry LEFT JOIN held h ON h.seq = j.seq LEFT JOIN delayed t ON t.seq = j.seq
 LEFT JOIN ready r ON r.lane = j.lane AND r.band = j.band AND r.ord = j.ord AND r.seq = j.seq
 
 -- name: load_spec

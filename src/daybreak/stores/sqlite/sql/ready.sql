@@ -39,4 +39,5 @@ DELETE FROM ready WHERE lane = ? AND (band, ord, seq) <= (?, ?, ?)
 SELECT
     (SELECT min(due) FROM delayed WHERE clock = 0),
     (SELECT min(due) FROM delayed WHERE clock = 1),
-    (SELECT min(look) FROM gauge WHERE look IS NOT NULL)
+    (SELECT min(look) FROM gauge WHERE look IS NOT NULL),
+    EXISTS (SELECT 1 FROM flight WHERE landing)
