@@ -18,7 +18,7 @@ KINDS: Final = (
     "submitted", "due", "started", "progress", "retrying", "released", "completed", "failed", "cancelled", "suspended",
     "resumed", "reprioritised", "expired", "shed", "lease_expired", "cancel_requested", "suspend_requested",
     "retried", "removed", "folded", "moved", "blocked", "unblocked", "breaker_opened", "breaker_closed",
-    "breaker_probing", "queue_full", "queue_empty", "saga_stuck", "detached",
+    "breaker_probing", "queue_full", "queue_empty", "saga_stuck", "detached", "batch_started", "batch_completed",
 )  # fmt: skip
 
 

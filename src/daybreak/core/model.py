@@ -263,6 +263,7 @@ class Job(RedactedStruct, frozen=True, gc=False, kw_only=True):
     `revision` is the number of its latest event, and `updated_at` its time: progress and heartbeats do not change them.
     `worker` holds its lease or, once the job is final, held the last one.
     `attempt` counts attempts, of which `lost` ended with their process and `timeouts` ran into their limit.
+    `group` is the batch call that a running job is in (`Lease.group`): the jobs of one call hold the slots of one job.
     `cached_from` is the job whose result a completed job has, if it did not run itself. A running job that is
     `detached` goes on elsewhere: no worker has it, and `leased_until` is its deadline."""
 
@@ -284,6 +285,7 @@ class Job(RedactedStruct, frozen=True, gc=False, kw_only=True):
     started_at: datetime | None = None
     finished_at: datetime | None = None
     worker: str | None = None
+    group: int | None = None
     leased_until: datetime | None = None
     progress: float | None = None
     message: str = ""
@@ -312,8 +314,8 @@ class Lease(RedactedStruct, frozen=True, gc=False, kw_only=True):
     (`Beat.alone`). `begun` is False if the lease was prefetched (`Claim.begins`), until a heartbeat says that the work
     begins (`Beat.begun`): if the holder dies before that, the job is not charged an attempt.
 
-    Leases of one claim with the same `group` are to run in one call. It is the seq of the first of them, which alone
-    holds the slots of the call.
+    Leases of one claim with the same `group` are to run in one call. It is the seq of the first of them, the head. All
+    of them together hold the slots of one job, until the last of their leases has ended.
 
     A `detached` lease belongs to no worker: the attempt goes on elsewhere until somebody finishes it with its fence."""
 

@@ -28,7 +28,7 @@ def admit(spec: JobSpec, features: frozenset[str]) -> JobSpec:
     check_name("queue", spec.queue)
     check_name("by", spec.by)
     check_name("id", spec.id)
-    for what in ("key", "unique", "run", "owner", "flight"):
+    for what in ("key", "unique", "run", "owner", "flight", "batch"):
         check_name(what, getattr(spec, what))
     for tag in spec.tags:
         check_name("tag", tag)
@@ -141,12 +141,12 @@ def _check_holder(spec: JobSpec) -> None:
 
 
 def _check_features(spec: JobSpec, features: frozenset[str]) -> None:
-    if not (spec.after or spec.batch or spec.flight or spec.deadline or spec.options.resources):
+    if not (spec.after or spec.batch is not None or spec.flight or spec.deadline or spec.options.resources):
         return
     needed = {
         "resources": spec.options.resources,
         "dependencies": spec.after,
-        "batches": spec.batch,
+        "batches": spec.batch is not None,
         "cache": spec.flight,
         "deadlines": spec.deadline,
     }

@@ -13,7 +13,7 @@ from daybreak.store.protocol import Filter, Store
 
 _NO_RUNS = frozenset({
     "submitted", "shortened", "spared", "waited", "batches", "last", "attempts", "cancelled", "failed expired",
-    "failed shed", "failed error",
+    "failed shed", "failed error", "calls", "elements",
 })  # fmt: skip
 
 

@@ -280,6 +280,8 @@ class Total(Struct, frozen=True, order=True):
     batches             exchanges that settled at least one of these jobs
     cached              jobs completed with a known result, without running; `took` is how long it had taken to compute
     followed            jobs completed with the result of another one that they waited for; `took` likewise
+    calls               batch calls whose head was settled; `took` is how long the heads ran
+    elements            the jobs of these calls; `took` is the same time
     last                the latest settlement: `n` is its time, in microseconds since 1970; `took` is how long it ran
     attempts            `n` is the highest attempt number that was settled, if above one
     cancelled, failed expired, failed shed, failed error    jobs that ended without running then

@@ -19,7 +19,9 @@ from daybreak.store.protocol import Tally, Total
 WINDOW: Final = timedelta(minutes=5)
 MAX_QUEUES: Final = 200  # only the queues with the most waiting jobs are watched
 
-_NOT_OPERATIONS: Final = frozenset({"submitted", "shortened", "spared", "waited", "batches", "last", "attempts"})
+_NOT_OPERATIONS: Final = frozenset({
+    "submitted", "shortened", "spared", "waited", "batches", "last", "attempts", "calls", "elements",
+})  # fmt: skip
 
 
 class FigureReader:

@@ -182,7 +182,7 @@ COUNTERS: Final = {
 }
 _NO_ATTEMPT: Final = frozenset({
     "submitted", "shortened", "spared", "waited", "batches", "last", "attempts", "cancelled", "failed expired",
-    "failed shed",
+    "failed shed", "calls", "elements",
 })  # fmt: skip
 
 

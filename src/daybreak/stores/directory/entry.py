@@ -18,8 +18,9 @@ _CLOCK_NUMBERS = {word: number for number, word in _CLOCKS.items()}
 # The fields that a row and an entry have in common.
 _SHARED = (
     "seq", "state", "priority", "created", "arrived", "expires", "attempt", "fence", "n", "lost", "timeouts", "worker",
-    "until", "term", "call", "reaped", "alone", "ahead", "detached", "started", "finished", "purge_at", "progress",
-    "message", "note", "cancelling", "suspending", "checkpoint", "result", "failure", "blocked_since",
+    "until", "term", "call", "group", "elements", "reaped", "alone", "ahead", "detached", "started", "finished",
+    "purge_at", "progress", "message", "note", "cancelling", "suspending", "checkpoint", "result", "failure",
+    "blocked_since",
 )  # fmt: skip
 
 
@@ -47,6 +48,8 @@ class Entry(Struct, eq=False, gc=False, kw_only=True):
     until: int | None = None
     term: int = 0
     call: str | None = None
+    group: int | None = None
+    elements: int = 0
     reaped: bool = False
     alone: bool = False
     ahead: bool = False
@@ -91,6 +94,7 @@ def row_of(entry: Entry) -> Row:
         name=entry.lane,
         options=entry.spec.options,
         unique=entry.spec.unique,
+        batch=entry.spec.batch,
         known_spec=entry.spec,
         band=entry.rank.band,
         ord=entry.rank.order,

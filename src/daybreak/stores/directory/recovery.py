@@ -307,8 +307,10 @@ class Recovery:
     def _recount_resources(self) -> None:
         """Correct what is in use of resources, and what is reserved, if the files show otherwise."""
         book, used = self._result.book, Counter[str]()
-        for seq in book.running:
-            used.update({need.resource: need.slots for need in book.jobs[seq].needs})
+        running = [book.jobs[seq] for seq in sorted(book.running)]
+        holders = {row.seq if row.group is None else row.group: row.needs for row in running}  # one for each batch call
+        for needs in holders.values():
+            used.update({need.resource: need.slots for need in needs})
         for name in {*book.gauges, *used}:
             gauge = book.gauges.get(name, Gauge())
             kept = gauge.kept if gauge.kept is None or gauge.kept.seq in book.jobs else None

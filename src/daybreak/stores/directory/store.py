@@ -62,7 +62,7 @@ class DirectoryStore(MemoryStore):
         name="directory",
         durable="an accepted job is on disk (journal synced before the answer), and survives a power cut",
         shared=False,
-        features=frozenset({"resources"}),
+        features=frozenset({"resources", "batches"}),
     )
 
     def __init__(

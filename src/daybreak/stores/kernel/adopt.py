@@ -84,6 +84,7 @@ def _row_of(tx: Transaction, job: Job) -> Row:
         priority=job.priority,
         created=created,
         arrived=arrived,
+        batch=spec.batch,
         known_spec=spec,
         band=band,
         ord=order,

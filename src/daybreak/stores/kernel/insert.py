@@ -260,6 +260,7 @@ class Inserting:
             priority=spec.priority,
             created=tx.wall,
             arrived=tx.steady,
+            batch=spec.batch,
             known_spec=spec,
             band=band,
             ord=order,

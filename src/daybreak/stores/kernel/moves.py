@@ -6,7 +6,7 @@ from daybreak.core.model import FINAL, Reason, State
 from daybreak.core.rank import rank_of
 from daybreak.core.units import span
 from daybreak.stores.kernel import flights
-from daybreak.stores.kernel.port import Head
+from daybreak.stores.kernel.port import Head, Mate
 from daybreak.stores.kernel.row import STEADY, Row
 from daybreak.stores.kernel.transaction import Transaction
 
@@ -33,7 +33,7 @@ def is_early(tx: Transaction, row: Row) -> bool:
     return row.due is not None and row.due > (tx.steady if row.clock == STEADY else tx.wall)
 
 
-def is_overdue(tx: Transaction, job: Head) -> bool:
+def is_overdue(tx: Transaction, job: Head | Mate) -> bool:
     """Whether a job has waited too long for its first start."""
     return job.expires is not None and job.expires <= tx.steady
 
@@ -42,7 +42,14 @@ def is_overdue(tx: Transaction, job: Head) -> bool:
 
 
 def start_lease(
-    tx: Transaction, row: Row, *, worker: str, term: int, call: str | None = None, ahead: bool = False
+    tx: Transaction,
+    row: Row,
+    *,
+    worker: str,
+    term: int,
+    call: str | None = None,
+    ahead: bool = False,
+    group: int | None = None,
 ) -> None:
     """Lease a job. What it needs is taken already."""
     row.state, row.cause, row.blocked_since = State.RUNNING, None, None
@@ -52,17 +59,36 @@ def start_lease(
     row.fence += 1
     if row.needs and row.spec.holder is not None:
         row.fence = tx.gauges.next_fence(row.needs, row.fence)
-    row.worker, row.call, row.ahead = worker, call, ahead
+    row.worker, row.call, row.ahead, row.group = worker, call, ahead, group
     row.term, row.until, row.started = term, tx.steady + term, tx.wall
     tx.record(row, "started", worker, state=State.RUNNING, attempt=row.attempt, fence=row.fence)
     tx.change(row)
 
 
+def start_call(tx: Transaction, head: Row, elements: int) -> None:
+    """Begin a batch call of so many jobs, which are leased already."""
+    head.elements = elements
+    if elements > 1:
+        tx.record(head, "batch_started", head.worker or "", note=f"{elements} jobs")
+    tx.change(head)
+
+
+def complete_call(tx: Transaction, head: Row, *, by: str, took: int) -> None:
+    """Count a batch call, when its head is settled by the worker that ran it."""
+    tx.totals.add(head.name, head.priority, "calls", 1, took)
+    tx.totals.add(head.name, head.priority, "elements", head.elements, took)
+    if head.elements > 1:
+        tx.record(head, "batch_completed", by, note=f"{head.elements} jobs")
+
+
 def end_lease(tx: Transaction, row: Row) -> None:
     """Give back what a lease holds. The caller decides where the job goes."""
-    if row.needs:
+    if row.needs and row.group is None:
         tx.gauges.give(row.needs)
-    row.worker = row.until = row.call = row.cancelling = None
+    elif row.needs and row.group is not None:
+        tx.left_calls[row.group] = row.needs  # given back if no other job of the call still runs
+    row.worker = row.until = row.call = row.group = row.cancelling = None
+    row.elements = 0
     row.reaped = row.alone = row.ahead = row.suspending = row.detached = False
     row.term = 0
 

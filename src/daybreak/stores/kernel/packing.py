@@ -43,6 +43,7 @@ unpack_extra = msgspec.msgpack.Decoder(SpecExtras).decode
 _unpack_options = msgspec.msgpack.Decoder(Options).decode
 _EMPTY: Final = pack({})
 _SHORTENED: Final = b"shortened"
+_BATCH: Final = b"\xa5batch"  # the packed name of the field
 
 # Jobs of one task share their options, so these caches stay small even for millions of rows.
 _options_known: dict[bytes, Options] = {}
@@ -113,6 +114,11 @@ def spec_of(
         unique=unique, options=options,
         **{name: getattr(more, name) for name in OF_SPEC},
     )  # fmt: skip
+
+
+def batch_of(extra: bytes | None) -> str | None:
+    """The batch key of a job."""
+    return unpack_extra(extra).batch if extra is not None and _BATCH in extra else None
 
 
 def is_shortened(extra: bytes | None) -> bool:

@@ -6,7 +6,7 @@ are, the changes so far are written (`write_rows`); jobs are read by their numbe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
@@ -15,7 +15,7 @@ from daybreak.core.rank import Rank
 from daybreak.core.resource_gauge import Gauge
 from daybreak.core.units import moment, period
 from daybreak.store.protocol import Beat, CacheEntry, Claim
-from daybreak.stores.kernel.row import Row
+from daybreak.stores.kernel.row import LaneName, Row
 
 NameKind = Literal["key", "unique", "record", "flight"]
 
@@ -25,6 +25,10 @@ class Head(Protocol):
 
     @property
     def seq(self) -> int: ...
+    @property
+    def name(self) -> LaneName: ...
+    @property
+    def batch(self) -> str | None: ...
     @property
     def priority(self) -> int: ...
     @property
@@ -37,6 +41,23 @@ class Head(Protocol):
     def needs(self) -> tuple[Need, ...]: ...
     @property
     def blocked_since(self) -> int | None: ...
+    @property
+    def is_suspect(self) -> bool: ...
+
+
+class Mate(Protocol):
+    """A queued or blocked job that the batch call of another may take along."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def expires(self) -> int | None: ...
+    @property
+    def needs(self) -> tuple[Need, ...]: ...
+    @property
+    def is_suspect(self) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -247,12 +268,21 @@ class Tables(FlightTables, ABC):
         those already `seen`. With `claim.job`, only that job."""
 
     @abstractmethod
+    def company(self, head: Head, limit: int, seen: Collection[int]) -> Iterator[Mate]:
+        """The jobs that the batch call of this one may take along (`Row.company_at`): those of its lane and batch key,
+        in rank order, without itself and those already `seen`; at least the first `limit`."""
+
+    @abstractmethod
     def last_in_rank(self, queue: str, cause: str | None) -> int | None:
         """The last in rank of the queued and blocked jobs of a queue; with a cause, of those blocked on it."""
 
     @abstractmethod
     def leases_of_call(self, worker: str, call: str) -> list[int]:
         """The jobs that a claim with this name has leased and still holds, by number."""
+
+    @abstractmethod
+    def leases_of_group(self, group: int) -> list[int]:
+        """The jobs of a batch call that are still leased, by number."""
 
     @abstractmethod
     def lapsed(self, until: int, longest: int, limit: int) -> list[int]:

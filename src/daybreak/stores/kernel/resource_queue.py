@@ -61,6 +61,7 @@ def fail_fast(tx: Transaction, row: Row) -> None:
 
 def offer_freed(tx: Transaction) -> bool:
     """Offer what this transaction freed to the jobs that wait for it. Returns whether any job may try now."""
+    _leave_calls(tx)
     any_tried, freed = False, tx.gauges.freed
     while freed:
         tx.gauges.load(freed)
@@ -70,6 +71,18 @@ def offer_freed(tx: Transaction) -> bool:
         is_tried = _offer(tx, resource) if spared is None else _offer_retries(tx, resource, tx.gauges[spared])
         any_tried = is_tried or any_tried
     return any_tried
+
+
+def _leave_calls(tx: Transaction) -> None:
+    """Give back the slots of batch calls whose last lease has ended. While any job of a call runs, the call holds them:
+    whichever of its jobs is settled first."""
+    if not tx.left_calls:
+        return
+    left, tx.left_calls = tx.left_calls, {}
+    tx.write()
+    for group, needs in sorted(left.items()):
+        if not tx.leases_of_group(group):
+            tx.gauges.give(needs)
 
 
 def offer_due_resources(tx: Transaction) -> None:

@@ -44,7 +44,10 @@ class Row:
     not begun. `cause` is what a blocked job waits for, and `blocked_since` when that began.
 
     A job with a `flight` whose result is kept has it not itself: `result_of` is the entry that has it, and a store that
-    writes the row leaves `result` out. `cached_from` is the job whose result it is, if that is another one."""
+    writes the row leaves `result` out. `cached_from` is the job whose result it is, if that is another one.
+
+    `group` is the batch call that a running job is in: the number of its head. `elements` is how many jobs the call of
+    a head has; 0 for all others."""
 
     lines: ClassVar[HistoryFormat] = JSON_LINES
 
@@ -56,6 +59,7 @@ class Row:
     priority: int
     created: int
     arrived: int
+    batch: str | None = None
     read_spec: Callable[[], JobSpec] | None = None
     known_spec: JobSpec | None = None
     band: int = 0
@@ -83,6 +87,8 @@ class Row:
     until: int | None = None
     term: int = 0
     call: str | None = None
+    group: int | None = None
+    elements: int = 0
     reaped: bool = False
     alone: bool = False
     ahead: bool = False
@@ -120,6 +126,11 @@ class Row:
         return Rank(self.band, self.ord, self.seq)
 
     @property
+    def is_suspect(self) -> bool:
+        """Whether an attempt crashed or ran into its limit: such a job runs in no batch call with others."""
+        return self.lost > 0 or self.timeouts > 0
+
+    @property
     def place(self) -> Place:
         """Where the job belongs now."""
         return Place(
@@ -130,6 +141,14 @@ class Row:
     def due_at(self) -> datetime | None:
         """When a scheduled job falls due."""
         return moment(self.due) if self.due is not None and self.state is State.SCHEDULED else None
+
+    def company_at(self, place: Place) -> str | None:
+        """The batch key under which a call may take the job along from this place: while it is queued, or blocked on a
+        resource, because the head of the call takes that for all."""
+        if self.batch is None or place.state is State.QUEUED:
+            return self.batch
+        is_blocked = place.state is State.BLOCKED and any(need.resource == place.cause for need in self.needs)
+        return self.batch if is_blocked else None
 
     def as_job(self) -> Job:
         """What callers see of the job."""
@@ -152,6 +171,7 @@ class Row:
             started_at=_moment(self.started),
             finished_at=_moment(self.finished),
             worker=self.lines.last_holder(self.history) if self.state in FINAL else self.worker,
+            group=self.group,
             leased_until=_moment(self.until),
             progress=self.progress,
             message=self.message,
@@ -188,6 +208,7 @@ class Row:
             reaped=self.reaped,
             alone=self.alone,
             begun=not self.ahead,
+            group=self.group,
             detached=self.detached,
         )
 

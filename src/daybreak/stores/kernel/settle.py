@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -24,6 +25,7 @@ class Settling:
         self._tx = tx
         self.inserts: list[JobSpec] = []
         self.puts: list[Put] = []
+        self._unused: Counter[int] = Counter()  # batch calls of which leases are settled as unused
 
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """Whether each was accepted."""
@@ -33,6 +35,7 @@ class Settling:
             self._tx.gauges.load_needs(needy)
         if flown := [row.flight for row in rows.values() if row.flight is not None]:
             self._tx.flights.load(flown)
+        self._find_unused_calls(settlements, rows)
         answers = []
         for settlement in settlements:
             if settlement.seq in plain:
@@ -43,6 +46,17 @@ class Settling:
                 answers.append(self._settle(settlement, rows.get(settlement.seq)))
         return answers
 
+    def _find_unused_calls(self, settlements: Sequence[Settlement], rows: Mapping[int, Row]) -> None:
+        for settlement in settlements:
+            row = rows.get(settlement.seq) if settlement.unused else None
+            if row is not None and row.group is not None and row.fence == settlement.fence:
+                self._unused[row.group] += 1
+
+    def _is_start_unused(self, row: Row) -> bool:
+        """Whether the rate token of an unused lease is given back. That of a batch call belongs to its head, and is
+        given back only if all jobs of the call are handed back together."""
+        return row.group is None or (row.group == row.seq and self._unused[row.group] == row.elements)
+
     def _settle(self, settlement: Settlement, row: Row | None) -> bool:
         tx = self._tx
         if row is None or row.fence != settlement.fence:
@@ -50,7 +64,10 @@ class Settling:
         if row.state is not State.RUNNING:
             return True  # a repetition: this fence was settled before, and only the reply was lost
         if settlement.unused:
-            tx.gauges.give_starts(row.needs, row.started)
+            if self._is_start_unused(row):
+                tx.gauges.give_starts(row.needs, row.started)
+        elif row.elements and not row.reaped:
+            moves.complete_call(tx, row, by=settlement.by, took=settlement.ran)
         if row.cancelling is not None:
             # A cancel request is binding: the job neither completes nor runs again.
             row.attempt = settlement.attempt

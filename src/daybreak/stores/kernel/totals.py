@@ -71,6 +71,12 @@ class Totals:
         if took is not None:
             added.took = (added.took or 0) + took
 
+    def add(self, lane: LaneName, priority: int, what: str, n: int, took: int) -> None:
+        """Count n more, which took so many microseconds."""
+        self.count(lane, priority, what, n)
+        added = self.added[lane, priority, what]
+        added.took = (added.took or 0) + took
+
     def settle(self, lane: LaneName, priority: int, settlement: Settlement, now: int) -> None:
         """Count an accepted settlement. One exchange is one batch for each lane and priority that it settles."""
         if not settlement.counts_as:

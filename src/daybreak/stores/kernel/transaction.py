@@ -11,13 +11,13 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from daybreak.core.events import Event
-from daybreak.core.model import FINAL, JobSpec, Lease, QueueSettings, Settlement, State
+from daybreak.core.model import FINAL, JobSpec, Lease, Need, QueueSettings, Settlement, State
 from daybreak.core.units import clean, moment
 from daybreak.store.protocol import Claim, Inserted, job_topic, work_topic
 from daybreak.stores.kernel.flights import Flights
 from daybreak.stores.kernel.gauges import Gauges
 from daybreak.stores.kernel.history import may_shorten
-from daybreak.stores.kernel.port import Head, KeyEntry, NameChange, NewKey, Tables
+from daybreak.stores.kernel.port import Head, KeyEntry, Mate, NameChange, NewKey, Tables
 from daybreak.stores.kernel.row import LaneName, Place, Row
 from daybreak.stores.kernel.totals import Totals
 
@@ -33,6 +33,7 @@ class Mark(NamedTuple):
     published: int
     topics: set[str]
     freed: set[str]
+    left_calls: dict[int, tuple[Need, ...]]
 
 
 class Transaction(Tables):
@@ -46,6 +47,7 @@ class Transaction(Tables):
         self.topics: set[str] = set()
         self.gauges = Gauges(self)
         self._flights: Flights | None = None
+        self.left_calls: dict[int, tuple[Need, ...]] = {}  # batch calls of which a lease has ended, and their needs
         self._rows: dict[int, Row] = {}
         self._changed: dict[int, Row] = {}
         self._dropped: list[Row] = []
@@ -259,11 +261,11 @@ class Transaction(Tables):
         self.write()
         self.gauges.save()
         tallies, totals, topics = Counter(self.tallies), self.totals.copy(), set(self.topics)
-        return Mark(tallies, totals, len(self.published), topics, set(self.gauges.freed))
+        return Mark(tallies, totals, len(self.published), topics, set(self.gauges.freed), dict(self.left_calls))
 
     def rewind(self, mark: Mark) -> None:
         """Return to a mark, after the store has undone what was written since. What was read is read again."""
-        self.tallies, self.totals, _, self.topics, _ = mark
+        self.tallies, self.totals, _, self.topics, _, self.left_calls = mark
         del self.published[mark.published :]
         self.gauges.forget()
         self.gauges.freed.update(mark.freed)
@@ -284,6 +286,11 @@ class Transaction(Tables):
     def load_free(self, seqs: Iterable[int]) -> dict[int, Row]:
         """`load`, without the jobs that another transaction has locked: to wait for them could be a deadlock."""
         return self.load(seqs)
+
+    def take_mates(self, mates: Sequence[Mate]) -> dict[int, Row]:
+        """Lock these jobs, which a batch call takes along, and read them; those that another transaction has taken
+        meanwhile are left out."""
+        return self.load([mate.seq for mate in mates])
 
     def fail_fast_among(self, seqs: Sequence[int]) -> set[int]:
         """Those of these jobs that ask not to wait for an open breaker."""

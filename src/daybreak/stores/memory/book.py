@@ -11,7 +11,7 @@ from daybreak.core.resource_gauge import Gauge
 from daybreak.stores.kernel.port import FlightEntry
 from daybreak.stores.kernel.row import STEADY, WALL, LaneName, Place, Row
 from daybreak.stores.kernel.totals import Counter as Total
-from daybreak.stores.memory.ready import Ready
+from daybreak.stores.memory.ready import Ranks, Ready
 from daybreak.stores.memory.timeline import Timeline
 
 
@@ -29,7 +29,8 @@ class Key:
 @dataclass(slots=True)
 class Book:
     """All data of the store. `blocked` has the jobs that wait for each cause, and `parked` all of them. `rooms` has how
-    many results a task keeps, and their bytes; `last_entry` is the number of the latest entry."""
+    many results a task keeps, and their bytes; `last_entry` is the number of the latest entry. `company` has the
+    jobs that a batch call may take along, by lane and batch key."""
 
     jobs: dict[int, Row] = field(default_factory=dict)
     ids: dict[str, int] = field(default_factory=dict)
@@ -40,6 +41,7 @@ class Book:
     blocked: dict[str, Ready] = field(default_factory=dict)
     parked: Ready = field(default_factory=Ready)
     running: set[int] = field(default_factory=set)
+    company: dict[tuple[LaneName, str], Ranks] = field(default_factory=dict)
     due: dict[int, Timeline] = field(default_factory=lambda: {STEADY: Timeline(), WALL: Timeline()})
     expiring: Timeline = field(default_factory=Timeline)
     records: dict[tuple[str, str], Record] = field(default_factory=dict)
@@ -73,6 +75,8 @@ class Book:
                 self.parked.add(row.name, row.rank)
         if place.expires is not None:
             self.expiring.add(place.expires, row.seq)
+        if (batch := row.company_at(place)) is not None:
+            self.company.setdefault((row.name, batch), Ranks()).add(row.rank)
 
     def displace(self, row: Row, place: Place) -> None:
         """Remove a job from the indexes of the place where it was."""
@@ -94,6 +98,11 @@ class Book:
                 self.parked.discard(row.name, rank)
         if place.expires is not None:
             self.expiring.discard(place.expires, row.seq)
+        if (batch := row.company_at(place)) is not None:
+            company = self.company[row.name, batch]
+            company.discard(rank)
+            if not len(company):
+                del self.company[row.name, batch]
 
     def waiting(self, cause: str) -> int:
         """How many jobs are blocked on this."""

@@ -73,7 +73,7 @@ class MemoryStore:
         durable="nothing outlives the process",
         shared=False,
         persistent=False,
-        features=frozenset({"resources", "cache"}),
+        features=frozenset({"resources", "cache", "batches"}),
     )
 
     def __init__(self, world: World | None = None) -> None:

@@ -4,7 +4,7 @@ when they are written."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import merge
 
@@ -13,7 +13,7 @@ from daybreak.core.rank import Rank
 from daybreak.core.resource_gauge import Gauge
 from daybreak.store.protocol import EVENTS_TOPIC, Claim
 from daybreak.stores.kernel.history import PLAIN_EVENTS
-from daybreak.stores.kernel.port import FlightEntry, Head, HeldLease, KeyEntry, NameChange, NewKey, NextDue
+from daybreak.stores.kernel.port import FlightEntry, Head, HeldLease, KeyEntry, Mate, NameChange, NewKey, NextDue
 from daybreak.stores.kernel.row import STEADY, WALL, Row
 from daybreak.stores.kernel.totals import add_counter
 from daybreak.stores.kernel.transaction import Transaction
@@ -88,7 +88,8 @@ class MemoryTransaction(Transaction):
     def heads(self, queues: Sequence[str], claim: Claim, limit: int, seen: Sequence[int]) -> dict[str, Iterator[Head]]:  # noqa: ARG002 - walks as far as needed
         if claim.job is not None:
             return self._chosen(queues, claim, claim.job)
-        return {queue: self._walk(queue, claim.tasks) for queue in queues}
+        known = frozenset(seen)
+        return {queue: self._walk(queue, claim.tasks, known) for queue in queues}
 
     def _chosen(self, queues: Sequence[str], claim: Claim, job: str) -> dict[str, Iterator[Head]]:
         row = self.book.jobs.get(self.book.ids.get(job, 0))
@@ -97,9 +98,13 @@ class MemoryTransaction(Transaction):
         is_known = claim.tasks is None or row.name[1:] in claim.tasks
         return {row.queue: iter((row,))} if is_known else {}
 
-    def _walk(self, queue: str, tasks: frozenset[tuple[str, int]] | None) -> Iterator[Head]:
+    def _walk(self, queue: str, tasks: frozenset[tuple[str, int]] | None, seen: frozenset[int]) -> Iterator[Head]:
         ranks: Iterator[Rank] = merge(*self.book.ready.walk(queue, tasks))
-        return (self.book.jobs[rank.seq] for rank in ranks)
+        return (self.book.jobs[rank.seq] for rank in ranks if rank.seq not in seen)
+
+    def company(self, head: Head, limit: int, seen: Collection[int]) -> Iterator[Mate]:  # noqa: ARG002 - walks as far as needed
+        ranks = self.book.company.get((head.name, head.batch or ""), ())
+        return (self.book.jobs[rank.seq] for rank in ranks if rank.seq != head.seq and rank.seq not in seen)
 
     def last_in_rank(self, queue: str, cause: str | None) -> int | None:
         book = self.book
@@ -110,6 +115,9 @@ class MemoryTransaction(Transaction):
     def leases_of_call(self, worker: str, call: str) -> list[int]:
         rows = (self.book.jobs[seq] for seq in self.book.running)
         return sorted(row.seq for row in rows if (row.worker, row.call) == (worker, call))
+
+    def leases_of_group(self, group: int) -> list[int]:
+        return sorted(seq for seq in self.book.running if self.book.jobs[seq].group == group)
 
     def lapsed(self, until: int, longest: int, limit: int) -> list[int]:
         rows = (self.book.jobs[seq] for seq in self.book.running)

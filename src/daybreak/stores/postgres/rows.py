@@ -123,6 +123,15 @@ class QueuedHead(NamedTuple):
     attempt: int
     packed_needs: str | None
     packed_carry: bytes | None
+    name: LaneName
+
+    @property
+    def batch(self) -> str | None:
+        return None
+
+    @property
+    def is_suspect(self) -> bool:
+        return False
 
     @property
     def needs(self) -> tuple[Need, ...]:

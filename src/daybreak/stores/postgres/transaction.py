@@ -8,7 +8,7 @@ that needs resources."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
@@ -17,7 +17,7 @@ from daybreak.core.model import FINAL, State
 from daybreak.core.resource_gauge import MAX_PARKED_PER_CLAIM
 from daybreak.store.protocol import EVENTS_TOPIC, Claim
 from daybreak.stores.kernel.packing import unpack_options
-from daybreak.stores.kernel.port import Head, HeldLease, NextDue
+from daybreak.stores.kernel.port import Head, HeldLease, Mate, NextDue
 from daybreak.stores.kernel.row import Row
 from daybreak.stores.postgres import event_lines, faults, outbox
 from daybreak.stores.postgres.arrays import Bigints, Blobs, Bools, Floats, Ints, Smallints, Texts
@@ -155,6 +155,12 @@ class PostgresTransaction(NameTables, SettingTables, ResourceTables):
     def leases_of_call(self, worker: str, call: str) -> list[int]:
         return self.seqs(self.sql.leases_of_call, worker, call)
 
+    def leases_of_group(self, group: int) -> list[int]:  # noqa: ARG002 - the feature is not announced yet
+        return []
+
+    def company(self, head: Head, limit: int, seen: Collection[int]) -> Iterator[Mate]:  # noqa: ARG002
+        return iter(())
+
     def next_due(self) -> NextDue:
         return NextDue(*self.rows(self.sql.next_due)[0])
 
@@ -184,7 +190,8 @@ class PostgresTransaction(NameTables, SettingTables, ResourceTables):
             found = self.rows(self.sql.claim_lane, (Ints(lanes), Bigints(seen), limit))
         by_queue: dict[str, list[QueuedHead]] = {}
         for values in found:
-            by_queue.setdefault(self.name_of(values[0])[0], []).append(QueuedHead(*values))
+            name = self.name_of(values[0])
+            by_queue.setdefault(name[0], []).append(QueuedHead._make((*values, name)))
         if self._has_resource_lock:
             self._find_fail_fast([head for heads in by_queue.values() for head in heads if head.packed_needs])
         for heads in by_queue.values():

@@ -16,7 +16,7 @@ from daybreak.core.rank import Rank, rank_of
 from daybreak.core.units import moment, span
 from daybreak.store.protocol import Claim, Inserted, Verdict, job_topic, work_topic
 from daybreak.stores.kernel.history import may_shorten
-from daybreak.stores.kernel.packing import pack_extra, pack_options, spec_of, unpack_options
+from daybreak.stores.kernel.packing import batch_of, pack_extra, pack_options, spec_of, unpack_options
 from daybreak.stores.kernel.row import LaneName, first_due
 from daybreak.stores.sqlite import rows
 from daybreak.stores.sqlite.rows import Values
@@ -55,7 +55,7 @@ def insert(tx: SqliteTransaction, specs: Sequence[JobSpec], *, bounded: bool) ->
         ))  # fmt: skip
         state, run_at = QUEUED, None
         if (due := first_due(spec, wall, steady)) is None:
-            ready.append((lane, band, order, seq, 0, 0, 1, None, None))
+            ready.append((lane, band, order, seq, 0, 0, 1, None, None, None))
         else:
             state, run_at = SCHEDULED, moment(due[1])
             delayed.append((seq, *due, 0, 0, 1, None, None))
@@ -141,6 +141,14 @@ class QueuedHead:
         return None if packed is None else rows.unpack_state(packed).blocked_since
 
     @property
+    def batch(self) -> str | None:
+        return batch_of(self.found[21])
+
+    @property
+    def is_suspect(self) -> bool:
+        return self.found[6] is not None and rows.is_suspect(self.found[6])
+
+    @property
     def is_plain(self) -> bool:
         """Whether its lease needs only a few values: its history is not shortened, and no holder waits for it."""
         n, extra = self.found[5], self.found[21]
@@ -173,6 +181,7 @@ def lease(tx: SqliteTransaction, heads: Sequence[QueuedHead], claim: Claim, begi
         written.append((
             seq, lane, priority, unique, attempt, fence, n, worker, ends, term, wall, call, False, False, None, packed,
             line if history is None else history + b"\n" + line, False, rows.pack_needs(chosen.resources), ahead,
+            None, 0,
         ))  # fmt: skip
         tallies[head.name, priority] += 1
         leases.append(
@@ -188,6 +197,26 @@ def lease(tx: SqliteTransaction, heads: Sequence[QueuedHead], claim: Claim, begi
         tx.tallies[name, priority, QUEUED] -= count
         tx.tallies[name, priority, RUNNING] += count
     return leases
+
+
+class CompanyHead(NamedTuple):
+    """A job that a batch call may take along, as `company_queued` and `company_blocked` read it."""
+
+    band: int
+    order: int
+    seq: int
+    priority: int
+    expires: int | None
+    options: bytes | None
+    packed: bytes | None
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return unpack_options(self.options).resources
+
+    @property
+    def is_suspect(self) -> bool:
+        return self.packed is not None and rows.is_suspect(self.packed)
 
 
 # -- settle ------------------------------------------------------------------------------------------------------------

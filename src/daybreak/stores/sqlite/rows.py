@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from daybreak.core.model import Failure, JobSpec, Need, Options, State
 from daybreak.stores.kernel.packing import (
+    batch_of,
     is_shortened,
     or_null,
     pack,
@@ -95,6 +96,12 @@ def at_start(packed: bytes) -> tuple[int, int, bytes | None, bytes | None]:
     return state.lost, state.timeouts, state.checkpoint, or_null(pack(kept))
 
 
+def is_suspect(packed: bytes) -> bool:
+    """Whether an attempt crashed or ran into its limit."""
+    state = unpack_state(packed)
+    return state.lost > 0 or state.timeouts > 0
+
+
 def with_report(packed: bytes | None, checkpoint: bytes | None, progress: float | None, message: str) -> bytes | None:
     """What a job carries over, with what a heartbeat reports; None leaves a value as it is."""
     state = JobState() if packed is None else unpack_state(packed)
@@ -119,7 +126,9 @@ def job_values(row: Row, lane: int) -> Values:
 
 
 def ready_values(row: Row, lane: int) -> Values:
-    return (lane, row.band, row.ord, row.seq, row.attempt, row.fence, row.n, pack_state(row), row.history)
+    return (
+        lane, row.band, row.ord, row.seq, row.attempt, row.fence, row.n, pack_state(row), row.history, row.batch
+    )  # fmt: skip
 
 
 def delayed_values(row: Row, _: int) -> Values:
@@ -129,7 +138,7 @@ def delayed_values(row: Row, _: int) -> Values:
 def held_values(row: Row, lane: int) -> Values:
     return (
         row.seq, row.state.value, row.cause, lane, row.band, row.ord, row.clock, row.due, row.attempt, row.fence, row.n,
-        pack_state(row), row.history,
+        pack_state(row), row.history, row.company_at(row.place),
     )  # fmt: skip
 
 
@@ -137,7 +146,7 @@ def lease_values(row: Row, lane: int) -> Values:
     return (
         row.seq, lane, row.priority, row.unique, row.attempt, row.fence, row.n, row.worker, row.until, row.term,
         row.started, row.call, row.reaped, row.suspending, row.cancelling, pack_state(row), row.history, row.alone,
-        pack_needs(row.needs), row.ahead,
+        pack_needs(row.needs), row.ahead, row.group, row.elements,
     )  # fmt: skip
 
 
@@ -170,8 +179,9 @@ def queued_row(found: Values, name: LaneName) -> Row:
     chosen = unpack_options(options)
     row = Row(
         seq=seq, id=id_, name=name, options=chosen, unique=unique, priority=priority, created=created, arrived=arrived,
-        read_spec=partial(spec_of, name, id_, unique, chosen, columns), band=band, ord=order, expires=expires,
-        shortened=is_shortened(columns[5]), attempt=attempt, fence=fence, n=n, history=history,
+        batch=batch_of(columns[5]), read_spec=partial(spec_of, name, id_, unique, chosen, columns), band=band,
+        ord=order, expires=expires, shortened=is_shortened(columns[5]), attempt=attempt, fence=fence, n=n,
+        history=history,
         stored=Place(_QUEUED, band, order, priority, expires, None, None, None),
     )  # fmt: skip
     if packed is not None:
@@ -182,14 +192,16 @@ def queued_row(found: Values, name: LaneName) -> Row:
 def leased_row(found: Values, name: LaneName, execute: Execute, statement: str) -> Row:
     """A running job from a row of `load_leased`."""
     (seq, id_, _, band, order, priority, created, arrived, expires, unique, options, extra, attempt, fence, n, packed,
-     history, worker, until, term, started, call, reaped, alone, ahead, suspending, cancelling) = found  # fmt: skip
+     history, worker, until, term, started, call, reaped, alone, ahead, suspending, cancelling, group,
+     elements) = found  # fmt: skip
     chosen = unpack_options(options)
     row = Row(
         seq=seq, id=id_, name=name, options=chosen, unique=unique, priority=priority, created=created, arrived=arrived,
-        read_spec=partial(_read_spec, execute, statement, seq, name, id_, unique, chosen), band=band, ord=order,
-        expires=expires, shortened=is_shortened(extra), state=_RUNNING, attempt=attempt, fence=fence, n=n,
-        history=history, worker=worker, until=until, term=term, call=call, reaped=bool(reaped), alone=bool(alone),
-        ahead=bool(ahead), suspending=bool(suspending), cancelling=cancelling,
+        batch=batch_of(extra), read_spec=partial(_read_spec, execute, statement, seq, name, id_, unique, chosen),
+        band=band, ord=order, expires=expires, shortened=is_shortened(extra), state=_RUNNING, attempt=attempt,
+        fence=fence, n=n, history=history, worker=worker, until=until, term=term, call=call, group=group,
+        elements=elements, reaped=bool(reaped), alone=bool(alone), ahead=bool(ahead), suspending=bool(suspending),
+        cancelling=cancelling,
         stored=Place(_RUNNING, band, order, priority, expires, None, None, None),
     )  # fmt: skip
     if packed is not None:
@@ -207,10 +219,11 @@ def other_row(found: Values, name: LaneName, execute: Execute, statement: str) -
     chosen, state = unpack_options(options), _STATES[state]
     row = Row(
         seq=seq, id=id_, name=name, options=chosen, unique=unique, priority=priority, created=created, arrived=arrived,
-        read_spec=partial(_read_spec, execute, statement, seq, name, id_, unique, chosen), band=band, ord=order,
-        expires=expires, shortened=is_shortened(extra), state=state, attempt=attempt, fence=fence, n=n,
-        history=history, clock=clock, due=due, cause=cause, reason=reason, finished=finished, purge_at=purge_at,
-        result=result, result_of=entry, stored=Place(state, band, order, priority, expires, clock, due, cause),
+        batch=batch_of(extra), read_spec=partial(_read_spec, execute, statement, seq, name, id_, unique, chosen),
+        band=band, ord=order, expires=expires, shortened=is_shortened(extra), state=state, attempt=attempt,
+        fence=fence, n=n, history=history, clock=clock, due=due, cause=cause, reason=reason, finished=finished,
+        purge_at=purge_at, result=result, result_of=entry,
+        stored=Place(state, band, order, priority, expires, clock, due, cause),
     )  # fmt: skip
     if packed is not None:
         _set_state(row, packed)

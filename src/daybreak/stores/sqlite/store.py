@@ -78,7 +78,7 @@ class SqliteStore:
         name="sqlite",
         durable="every commit is synced to disk (WAL, synchronous=FULL)",
         shared=True,
-        features=frozenset({"resources", "cache"}),
+        features=frozenset({"resources", "cache", "batches"}),
     )
 
     def __init__(

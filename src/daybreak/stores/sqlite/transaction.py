@@ -5,7 +5,7 @@ SQLite has one writer at a time, so nothing needs a lock of its own."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from typing import Any, Final
@@ -14,12 +14,12 @@ import apsw
 
 from daybreak.core.model import JobSpec, Lease, Settlement, State
 from daybreak.store.protocol import Claim, Inserted
-from daybreak.stores.kernel.port import Head, HeldLease, NextDue
+from daybreak.stores.kernel.port import Head, HeldLease, Mate, NextDue
 from daybreak.stores.kernel.row import Row
 from daybreak.stores.sqlite import fast_path, rows
 from daybreak.stores.sqlite.cache import StoreCache
 from daybreak.stores.sqlite.changes import Changes
-from daybreak.stores.sqlite.fast_path import PlainLease, QueuedHead
+from daybreak.stores.sqlite.fast_path import CompanyHead, PlainLease, QueuedHead
 from daybreak.stores.sqlite.flight_tables import FlightTables
 from daybreak.stores.sqlite.rows import Values
 from daybreak.stores.sqlite.statements import sql
@@ -162,7 +162,7 @@ class SqliteTransaction(FlightTables):
     def heads(self, queues: Sequence[str], claim: Claim, limit: int, seen: Sequence[int]) -> dict[str, Iterator[Head]]:
         self._close_heads()
         known = frozenset(seen)
-        self._is_prefix = not known and claim.job is None
+        self._is_prefix = not known and claim.job is None and not claim.batches  # it may pass jobs over
         return {queue: self._heads_of(queue, claim, limit, known) for queue in queues}
 
     def _heads_of(self, queue: str, claim: Claim, limit: int, seen: frozenset[int]) -> Iterator[QueuedHead]:
@@ -189,10 +189,25 @@ class SqliteTransaction(FlightTables):
             taken[head.seq] = row
         return taken
 
+    def company(self, head: Head, limit: int, seen: Collection[int]) -> Iterator[Mate]:
+        wanted = (self.lane(head.name), head.batch, limit + len(seen) + 1)
+        cursors = [self.execute(statement, wanted) for statement in (sql.company_queued, sql.company_blocked)]
+        self._head_cursors += cursors
+        return (
+            CompanyHead._make(found) for found in merge(*cursors) if found[2] != head.seq and found[2] not in seen
+        )  # fmt: skip
+
+    def take_mates(self, mates: Sequence[Mate]) -> dict[int, Row]:
+        self._close_heads()
+        return super().take_mates(mates)
+
     def _close_heads(self) -> None:
         for cursor in self._head_cursors:
             cursor.close()
         self._head_cursors.clear()
+
+    def leases_of_group(self, group: int) -> list[int]:
+        return self.column(sql.leases_of_group, (group,))
 
     def leases_of_call(self, worker: str, call: str) -> list[int]:
         return self.column(sql.leases_of_call, (worker, call))

@@ -10,6 +10,7 @@ import pytest
 from daybreak.testing.clock import HandClock
 from daybreak.testing.contract.acceptance import Acceptance
 from daybreak.testing.contract.attempts import Attempts
+from daybreak.testing.contract.batches import Batches
 from daybreak.testing.contract.cancellation import Cancellation
 from daybreak.testing.contract.chosen_jobs import ChosenJobs
 from daybreak.testing.contract.deaths import Deaths
@@ -48,7 +49,7 @@ class StoreContract(
     ReservedSlots, Rates, Gates, Holders, RetryBudget, Haste, Shedding, SheddingWaiters, SheddingAtAResource,
     Shortening, Totals, Fences, Lapses, DetachedJobs, Attempts, Deaths, Cancellation, Suspension, Amendments,
     BulkChanges, Delays, Expiry, TwoClocks, Events, Ends, Tallies, Records, Identity, Results, Retention, Migration,
-    Queries, KnownResults, DueFlights, Followers, Leaders, CacheRoom, Uncaching, Wakeups, Versions,
+    Queries, KnownResults, DueFlights, Followers, Leaders, CacheRoom, Uncaching, Wakeups, Versions, Batches,
 ):  # fmt: skip
     """Subclass it and define a fixture `store`: an open, empty store that is closed afterwards.
 

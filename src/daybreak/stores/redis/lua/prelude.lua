@@ -57,7 +57,7 @@ local K = {
   cancelled = 8, suspended = 9, resumed = 10, reprioritised = 11, expired = 12, shed = 13, lease_expired = 14,
   cancel_requested = 15, suspend_requested = 16, retried = 17, removed = 18, folded = 19, moved = 20,
   blocked = 21, unblocked = 22, breaker_opened = 23, breaker_closed = 24, breaker_probing = 25, queue_full = 26, queue_empty = 27,
-  saga_stuck = 28, detached = 29,
+  saga_stuck = 28, detached = 29, batch_started = 30, batch_completed = 31,
   -- flags of a lease
   CANCELLING = 1, SUSPENDING = 2, REAPED = 4, ALONE = 8, CALLED = 16, AHEAD = 32, CHOSEN = 64, DETACHED = 256, GROUPED = 512,
   -- what is stored in separate hashes of a job

@@ -38,6 +38,7 @@ CREATE INDEX job_run ON job (run) WHERE run IS NOT NULL;
 CREATE INDEX job_owner ON job (owner) WHERE owner IS NOT NULL;
 CREATE INDEX job_expires ON job (expires) WHERE expires IS NOT NULL;
 
+-- `batch` is the batch key of a job, here and in `held`: a batch call finds its jobs by it.
 CREATE TABLE ready (
     lane INTEGER NOT NULL,
     band INTEGER NOT NULL,
@@ -48,8 +49,10 @@ CREATE TABLE ready (
     n INTEGER NOT NULL,
     carry BLOB,
     history BLOB,
+    batch TEXT,
     PRIMARY KEY (lane, band, ord, seq)
 ) WITHOUT ROWID;
+CREATE INDEX ready_batch ON ready (lane, batch, band, ord, seq) WHERE batch IS NOT NULL;
 
 -- clock 0: due by steady time (delays, retries); 1: due by wall time (run_at).
 CREATE TABLE delayed (
@@ -65,7 +68,7 @@ CREATE TABLE delayed (
 CREATE INDEX delayed_due ON delayed (clock, due);
 
 -- Suspended and blocked jobs; `cause` is what a blocked job waits for. The index lists the waiters of a cause in rank order
--- within each lane.
+-- within each lane. `batch` is set only while a batch call may take the job along: while it is blocked on a resource.
 CREATE TABLE held (
     seq INTEGER PRIMARY KEY,
     state TEXT NOT NULL,
@@ -79,13 +82,16 @@ CREATE TABLE held (
     history BLOB,
     lane INTEGER NOT NULL,
     band INTEGER NOT NULL,
-    ord INTEGER NOT NULL
+    ord INTEGER NOT NULL,
+    batch TEXT
 );
+CREATE INDEX held_batch ON held (lane, batch, band, ord, seq) WHERE batch IS NOT NULL;
 CREATE INDEX held_cause ON held (cause, lane, band, ord, seq) WHERE cause IS NOT NULL;
 CREATE INDEX held_lane ON held (lane, band, ord, seq) WHERE cause IS NOT NULL;
 
 -- `alone`: the holder runs the job where nothing else could be to blame for its death. `needs` are the job's resources.
--- `ahead`: claimed ahead of time; the holder has not reported yet that the work began.
+-- `ahead`: claimed ahead of time; the holder has not reported yet that the work began. `batch_group`: the seq of the head of
+-- the batch call that the job is in; `elements`: of a head, how many jobs the call has.
 CREATE TABLE lease (
     seq INTEGER PRIMARY KEY,
     lane INTEGER NOT NULL,
@@ -106,8 +112,11 @@ CREATE TABLE lease (
     history BLOB,
     alone INTEGER NOT NULL DEFAULT 0,
     needs BLOB,
-    ahead INTEGER NOT NULL DEFAULT 0
+    ahead INTEGER NOT NULL DEFAULT 0,
+    batch_group INTEGER,
+    elements INTEGER NOT NULL DEFAULT 0
 );
+CREATE INDEX lease_batch_group ON lease (batch_group) WHERE batch_group IS NOT NULL;
 CREATE INDEX lease_until ON lease (until);
 
 -- `entry`: the row of `flight` whose result the job has; its own `result` is NULL then.

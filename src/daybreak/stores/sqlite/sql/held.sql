@@ -4,5 +4,5 @@
 DELETE FROM held WHERE seq = ?
 
 -- name: insert_held
-INSERT INTO held (seq, state, cause, lane, band, ord, clock, due, attempt, fence, n, carry, history)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO held (seq, state, cause, lane, band, ord, clock, due, attempt, fence, n, carry, history, batch)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

@@ -25,7 +25,8 @@ SELECT max(
 -- The running jobs of a batch, given as a JSON list of seqs: one statement instead of one a job.
 SELECT j.seq, j.id, j.lane, j.band, j.ord, j.priority, j.created, j.arrived, j.expires, j.uniq, j.options, j.extra,
        l.attempt, l.fence, l.n, l.carry, l.history,
-       l.worker, l.until, l.term, l.started, l.call, l.reaped, l.alone, l.ahead, l.suspending, l.cancelling
+       l.worker, l.until, l.term, l.started, l.call, l.reaped, l.alone, l.ahead, l.suspending, l.cancelling, l.batch_group,
+       l.elements
 FROM json_each(?) AS wanted CROSS JOIN lease l ON l.seq = wanted.value CROSS JOIN job j ON j.seq = l.seq
 
 -- name: load_others

@@ -20,8 +20,8 @@ UPDATE lease SET until = ?, term = ?, alone = coalesce(?, alone), ahead = coales
 -- name: insert_lease
 INSERT INTO lease (
     seq, lane, priority, uniq, attempt, fence, n, worker, until, term, started, call, reaped, suspending, cancelling,
-    carry, history, alone, needs, ahead
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    carry, history, alone, needs, ahead, batch_group, elements
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: lapsed_leases
 SELECT seq FROM lease WHERE until <= ? AND term <= ? ORDER BY until, seq LIMIT ?
@@ -35,6 +35,10 @@ FROM json_each(?) AS wanted CROSS JOIN lease l ON l.seq = wanted.value CROSS JOI
 -- What completing a job needs, of a batch given as a JSON list of seqs.
 SELECT l.seq, l.lane, l.priority, l.uniq, l.fence, l.n, l.started, l.cancelling, l.carry, l.history, l.needs
 FROM json_each(?) AS wanted CROSS JOIN lease l ON l.seq = wanted.value
+WHERE l.batch_group IS NULL
+
+-- name: leases_of_group
+SELECT seq FROM lease WHERE batch_group = ? ORDER BY seq
 
 -- name: leases_of_call
 SELECT seq FROM lease WHERE worker = ? AND call = ? ORDER BY seq

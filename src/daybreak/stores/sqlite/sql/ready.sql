@@ -22,6 +22,22 @@ WHERE r.lane = ?
 ORDER BY r.band, r.ord, r.seq
 LIMIT ?
 
+-- name: company_queued
+-- The queued jobs of a lane that have a batch key, in rank order.
+SELECT r.band, r.ord, r.seq, j.priority, j.expires, j.options, r.carry
+FROM ready r INDEXED BY ready_batch CROSS JOIN job j ON j.seq = r.seq
+WHERE r.lane = ? AND r.batch = ?
+ORDER BY r.band, r.ord, r.seq
+LIMIT ?
+
+-- name: company_blocked
+-- The same for those that are blocked on a resource: of other jobs, `batch` is NULL.
+SELECT h.band, h.ord, h.seq, j.priority, j.expires, j.options, h.carry
+FROM held h INDEXED BY held_batch CROSS JOIN job j ON j.seq = h.seq
+WHERE h.lane = ? AND h.batch = ?
+ORDER BY h.band, h.ord, h.seq
+LIMIT ?
+
 -- name: delete_ready
 DELETE FROM ready WHERE lane = ? AND band = ? AND ord = ? AND seq = ?
 
@@ -29,7 +45,7 @@ DELETE FROM ready WHERE lane = ? AND band = ? AND ord = ? AND seq = ?
 INSERT INTO lane (queue, task, version) VALUES (?, ?, ?) RETURNING id
 
 -- name: insert_ready
-INSERT INTO ready (lane, band, ord, seq, attempt, fence, n, carry, history) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO ready (lane, band, ord, seq, attempt, fence, n, carry, history, batch) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: take_from_lane
 -- The leased jobs are a prefix of the lane, so one range delete removes the whole batch.
