@@ -148,6 +148,7 @@ class JobTables:
                 Ints([lanes[r.name] for r in rows]), Smallints([r.band for r in rows]),
                 Smallints([r.priority for r in rows]), Bigints([r.ord for r in rows]), _seqs(rows),
                 Bigints([r.expires for r in rows]), *_moving_columns(rows), Texts([pack_needs(r.needs) for r in rows]),
+                Texts([r.batch for r in rows]),
             ),
         )  # fmt: skip
 
@@ -164,6 +165,7 @@ class JobTables:
                 _seqs(rows), Texts([r.state.value for r in rows]), Texts([cause_of(r.state, r.cause) for r in rows]),
                 Ints([lanes[r.name] for r in rows]), Smallints([r.band for r in rows]), Bigints([r.ord for r in rows]),
                 Smallints([r.clock for r in rows]), Bigints([r.due for r in rows]), *_moving_columns(rows),
+                Texts([r.company_at(r.place) for r in rows]),
             ),
         )  # fmt: skip
 
@@ -187,6 +189,7 @@ class JobTables:
                 Bigints([r.term for r in rows]), Bigints([r.started for r in rows]), Texts([r.call for r in rows]),
                 Blobs([carry_of(r) for r in rows]), Texts([r.history for r in rows]),
                 Texts([pack_needs(r.needs) for r in rows]), Bools([r.ahead for r in rows]),
+                Bigints([r.group for r in rows]), Ints([r.elements for r in rows]),
             ),
         )  # fmt: skip
 

@@ -15,7 +15,7 @@ from daybreak.core.model import Failure, Need, State
 from daybreak.core.rank import Rank
 from daybreak.core.units import clean
 from daybreak.stores.kernel.history import HistoryFormat
-from daybreak.stores.kernel.packing import or_null, pack, spec_of, unpack_options
+from daybreak.stores.kernel.packing import batch_of, or_null, pack, spec_of, unpack_options
 from daybreak.stores.kernel.row import LaneName, Row
 from daybreak.stores.postgres import event_lines
 
@@ -75,6 +75,11 @@ def unpack_carry(packed: bytes | None) -> JobState:
     return JobState() if packed is None else _unpack_carry(packed)
 
 
+def is_suspect(carry: JobState) -> bool:
+    """Whether an attempt crashed or ran into its limit."""
+    return carry.lost > 0 or carry.timeouts > 0
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class PostgresRow(Row):
     """One job in any state."""
@@ -92,18 +97,21 @@ def row_of(values: Sequence[Any], name: LaneName) -> PostgresRow:
     (
         seq, id_, _, band, order, priority, asked, created, arrived, expires, by, run, owner, key, uniq, options, extra,
         args, state, attempt, fence, n, started, progress, carry, note, message, history, clock, due, worker, until,
-        term, call, reaped, alone, suspending, cancelling, reason, finished, purge_at, result, cause, ahead,
+        term, call, reaped, alone, suspending, cancelling, reason, finished, purge_at, result, cause, ahead, group,
+        elements,
     ) = values  # fmt: skip
     chosen = unpack_options(options)
     carried = _NO_CARRY if carry is None else _unpack_carry(carry)
     row = PostgresRow(
         seq=seq, id=id_, name=name, options=chosen, unique=uniq, priority=priority, created=created,
-        arrived=arrived, read_spec=partial(spec_of, name, id_, uniq, chosen, (asked, by, run, owner, key, extra, args)),
+        arrived=arrived, batch=batch_of(extra),
+        read_spec=partial(spec_of, name, id_, uniq, chosen, (asked, by, run, owner, key, extra, args)),
         band=band, ord=order, expires=expires, state=_STATES[state], attempt=attempt, fence=fence, n=n,
         lost=carried.lost, timeouts=carried.timeouts, checkpoint=carried.checkpoint, failure=carried.failure,
         note=text_of(note), message=text_of(message), progress=progress, started=started, blocked_since=carried.since,
         history=history, clock=clock, due=due, cause=cause, worker=worker, until=until, term=term or 0, call=call,
-        reaped=bool(reaped), alone=bool(alone), ahead=bool(ahead), detached=carried.detached,
+        group=group, elements=elements or 0, reaped=bool(reaped), alone=bool(alone), ahead=bool(ahead),
+        detached=carried.detached,
         suspending=bool(suspending), cancelling=None if cancelling is None else cancelling.decode(), reason=reason,
         finished=finished, purge_at=purge_at, result=result,
     )  # fmt: skip
@@ -123,15 +131,12 @@ class QueuedHead(NamedTuple):
     attempt: int
     packed_needs: str | None
     packed_carry: bytes | None
+    batch: str | None
     name: LaneName
 
     @property
-    def batch(self) -> str | None:
-        return None
-
-    @property
     def is_suspect(self) -> bool:
-        return False
+        return self.packed_carry is not None and is_suspect(_unpack_carry(self.packed_carry))
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -146,6 +151,24 @@ class QueuedHead(NamedTuple):
         return Rank(self.band, self.ord, self.seq)
 
 
+class BlockedMate(NamedTuple):
+    """A blocked job that a batch call may take along."""
+
+    seq: int
+    priority: int
+    expires: int | None
+    options: bytes | None
+    packed_carry: bytes | None
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return unpack_options(self.options).resources
+
+    @property
+    def is_suspect(self) -> bool:
+        return self.packed_carry is not None and is_suspect(_unpack_carry(self.packed_carry))
+
+
 def queued_row_of(head: QueuedHead, values: Sequence[Any], name: LaneName) -> PostgresRow:
     """A queued job: its head, and a row of the statement `lock_ready_free`."""
     (
@@ -156,7 +179,7 @@ def queued_row_of(head: QueuedHead, values: Sequence[Any], name: LaneName) -> Po
     carried = _NO_CARRY if carry is None else _unpack_carry(carry)
     row = PostgresRow(
         seq=seq, id=id_, name=name, options=chosen, unique=uniq, priority=head.priority,
-        created=created, arrived=arrived,
+        created=created, arrived=arrived, batch=head.batch,
         read_spec=partial(spec_of, name, id_, uniq, chosen, (asked, by, run, owner, key, extra, args)),
         band=head.band, ord=head.ord, expires=head.expires, state=State.QUEUED, attempt=attempt, fence=fence, n=n,
         lost=carried.lost, timeouts=carried.timeouts, checkpoint=carried.checkpoint, failure=carried.failure,

@@ -74,7 +74,7 @@ class PostgresStore:
         name="postgres",
         durable="every commit is synced to the server's disk, by its settings",
         shared=True,
-        features=frozenset({"resources"}),
+        features=frozenset({"resources", "batches"}),
     )
 
     def __init__(

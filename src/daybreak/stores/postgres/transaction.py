@@ -26,6 +26,7 @@ from daybreak.stores.postgres.lanes import Lanes
 from daybreak.stores.postgres.name_tables import NameTables
 from daybreak.stores.postgres.resource_tables import ResourceTables
 from daybreak.stores.postgres.rows import (
+    BlockedMate,
     PostgresRow,
     QueuedHead,
     pack_carry,
@@ -41,6 +42,7 @@ from daybreak.stores.postgres.statements import Statements
 from daybreak.stores.postgres.totals import tally_columns, total_columns
 
 EVENTS_PER_FEED_ROW: Final = 500
+FIRST_MATES: Final = 32
 ACCEPTED_PER_CLAIM: Final = 100  # jobs from the outbox, more than the claim asks for
 UNLOCKED_BESIDE_RESOURCES: Final = frozenset({State.QUEUED, State.BLOCKED, State.SUSPENDED})
 
@@ -155,11 +157,8 @@ class PostgresTransaction(NameTables, SettingTables, ResourceTables):
     def leases_of_call(self, worker: str, call: str) -> list[int]:
         return self.seqs(self.sql.leases_of_call, worker, call)
 
-    def leases_of_group(self, group: int) -> list[int]:  # noqa: ARG002 - the feature is not announced yet
-        return []
-
-    def company(self, head: Head, limit: int, seen: Collection[int]) -> Iterator[Mate]:  # noqa: ARG002
-        return iter(())
+    def leases_of_group(self, group: int) -> list[int]:
+        return self.seqs(self.sql.leases_of_group, group)
 
     def next_due(self) -> NextDue:
         return NextDue(*self.rows(self.sql.next_due)[0])
@@ -210,6 +209,30 @@ class PostgresTransaction(NameTables, SettingTables, ResourceTables):
             for seq, options in self.rows(self.sql.options_of, (Bigints(unknown),)):
                 known[seq] = unpack_options(options).fail_fast
         return {seq for seq in seqs if known[seq]}
+
+    def company(self, head: Head, limit: int, seen: Collection[int]) -> Iterator[Mate]:
+        """Most calls need only the first few: the others are read if these were not enough."""
+        done = 0
+        for page in sorted({min(FIRST_MATES, limit), limit}):
+            wanted = {
+                "lane": self.lane(head.name), "batch": head.batch, "seen": Bigints([head.seq, *seen]), "limit": page
+            }  # fmt: skip
+            found = self.rows(self.sql.company, wanted)
+            for *values, options, is_queued in found[done:]:
+                mate = QueuedHead._make((*values, head.name))
+                if is_queued:
+                    yield mate
+                else:
+                    yield BlockedMate(mate.seq, mate.priority, mate.expires, options, mate.packed_carry)
+            done = len(found)
+            if done < page:
+                return
+
+    def take_mates(self, mates: Sequence[Mate]) -> dict[int, Row]:
+        """Blocked ones change only under the resource lock, which the head of the call needs, too."""
+        taken = self.take_heads([mate for mate in mates if isinstance(mate, QueuedHead)])
+        taken |= self.load([mate.seq for mate in mates if isinstance(mate, BlockedMate)])
+        return {mate.seq: taken[mate.seq] for mate in mates if mate.seq in taken}
 
     def take_heads(self, heads: Sequence[Head]) -> dict[int, Row]:
         taken = {head.seq: self._rows[head.seq] for head in heads if head.seq in self._rows}

@@ -91,7 +91,7 @@ BEGIN
                    coalesce(array_agg(p.needs) FILTER (WHERE p.needs IS NOT NULL), '{}')
             INTO picked, odd, wants FROM (
                 SELECT r.ctid AS c, r.band, r.ord, r.seq, r.needs,
-                       r.expires <= at OR (r.n >= 399 AND (r.n + 1) % 200 = 0)
+                       r.expires <= at OR r.batch IS NOT NULL OR (r.n >= 399 AND (r.n + 1) % 200 = 0)
                            OR (r.needs IS NOT NULL AND (r.carry IS NOT NULL OR r.attempt > 0)) AS odd
                 FROM daybreak.ready r WHERE r.lane = lanes[1]
                 ORDER BY r.band, r.ord, r.seq LIMIT c_limit FOR UPDATE SKIP LOCKED) p;
@@ -117,7 +117,8 @@ BEGIN
                     LEFT JOIN daybreak.queue q ON q.name = c_queues[a.turn]
                     CROSS JOIN LATERAL (
                         SELECT r.ctid AS c, r.band, r.ord, r.seq, r.priority, r.expires, r.n, r.needs,
-                               r.needs IS NOT NULL AND (r.carry IS NOT NULL OR r.attempt > 0) AS has_waited
+                               r.batch IS NOT NULL
+                                   OR (r.needs IS NOT NULL AND (r.carry IS NOT NULL OR r.attempt > 0)) AS is_odd
                         FROM daybreak.ready r WHERE r.lane = a.lane AND r.seq <> ALL (skipped)
                         ORDER BY r.band, r.ord, r.seq LIMIT deep) h
                 ), placed AS (
@@ -133,7 +134,7 @@ BEGIN
                         turn::bigint]) OVER (PARTITION BY turn ORDER BY band, ord, seq) AS best
                     FROM placed p
                 ), chosen AS MATERIALIZED (
-                    SELECT c, seq, turn, expires, n, needs, has_waited, is_last, row_number() OVER (ORDER BY best, band, ord, seq) AS o
+                    SELECT c, seq, turn, expires, n, needs, is_odd, is_last, row_number() OVER (ORDER BY best, band, ord, seq) AS o
                     FROM keyed ORDER BY best, band, ord, seq LIMIT wanted_jobs
                 ), judged AS MATERIALIZED (
                     SELECT deep < wanted_jobs AND bool_or(x.is_last) AS is_short FROM chosen x
@@ -145,7 +146,7 @@ BEGIN
                 SELECT count(*), array_agg(l.c ORDER BY x.o) FILTER (WHERE l.c IS NOT NULL),
                        coalesce(tried, '{}') || coalesce(array_agg(x.turn::bigint) FILTER (WHERE l.c IS NOT NULL), '{}'),
                        skipped || coalesce(array_agg(x.seq), '{}'),
-                       coalesce(bool_or(l.c IS NOT NULL AND (x.has_waited OR x.expires <= at
+                       coalesce(bool_or(l.c IS NOT NULL AND (x.is_odd OR x.expires <= at
                                                               OR (x.n >= 399 AND (x.n + 1) % 200 = 0))), false)
                            OR coalesce(odd, false),
                        (SELECT j.is_short FROM judged j),
@@ -181,7 +182,7 @@ BEGIN
                          s_rans, s_waits)
                 WITH ORDINALITY AS a(q, f, attempt, keep, result, carry, note, id, tail, what, ran, waited, o)
             WHERE l.seq = a.q AND l.fence = a.f AND l.cancelling IS NULL AND (p_alone OR l.needs IS NULL)
-              AND NOT (l.n >= 399 AND (l.n + 1) % 200 = 0)
+              AND l.batch_group IS NULL AND NOT (l.n >= 399 AND (l.n + 1) % 200 = 0)
             RETURNING l.seq, l.lane, l.priority, l.fence, l.n + 1 AS n, l.started, l.progress, l.message, l.uniq,
                       l.needs, l.history, a.attempt, a.keep, a.result, a.carry, a.note, a.id, a.o,
                       CASE WHEN s_counts IS NULL THEN 'completed' ELSE a.what END AS what, a.ran, a.waited,

@@ -58,7 +58,8 @@ CREATE INDEX job_owner ON daybreak.job (owner, seq) WHERE owner IS NOT NULL;
 CREATE INDEX job_expires ON daybreak.job (expires, seq) WHERE expires IS NOT NULL;
 
 -- Rows of ready, delayed, held and done are inserted and deleted, never updated, so a locked row does not move.
--- `needs` are the resources that a job takes while it runs, as JSON: {"resource": slots}; NULL for most.
+-- `needs` are the resources that a job takes while it runs, as JSON: {"resource": slots}; NULL for most. `batch` is the batch
+-- key of a job, here and in `held`: a batch call finds its jobs by it.
 CREATE TABLE daybreak.ready (
     lane integer NOT NULL,
     band smallint NOT NULL,
@@ -76,8 +77,10 @@ CREATE TABLE daybreak.ready (
     message bytea,
     history text,
     needs text,
+    batch text COLLATE "C",
     PRIMARY KEY (lane, band, ord, seq)
 );
+CREATE INDEX ready_batch ON daybreak.ready (lane, batch, band, ord, seq) WHERE batch IS NOT NULL;
 
 -- clock 0: due by steady time (delays, retries); 1: due by wall time (run_at).
 CREATE TABLE daybreak.delayed (
@@ -97,7 +100,7 @@ CREATE TABLE daybreak.delayed (
 CREATE INDEX delayed_due ON daybreak.delayed (clock, due, seq);
 
 -- Suspended and blocked jobs. `cause` is the resource that a blocked job waits for; the indexes of blocked jobs are in rank
--- order per lane.
+-- order per lane. `batch` is set only while a batch call may take the job along: while it is blocked on a resource.
 CREATE TABLE daybreak.held (
     seq bigint PRIMARY KEY,
     state text COLLATE "C" NOT NULL,
@@ -115,8 +118,10 @@ CREATE TABLE daybreak.held (
     carry bytea,
     note bytea,
     message bytea,
-    history text
+    history text,
+    batch text COLLATE "C"
 );
+CREATE INDEX held_batch ON daybreak.held (lane, batch, band, ord, seq) WHERE batch IS NOT NULL;
 CREATE INDEX held_cause ON daybreak.held (cause, lane, band, ord, seq) WHERE cause IS NOT NULL;
 CREATE INDEX held_lane ON daybreak.held (lane, band, ord, seq) WHERE cause IS NOT NULL;
 
@@ -148,7 +153,8 @@ CREATE TABLE daybreak.gauge (
 ) WITH (fillfactor = 50);
 CREATE INDEX gauge_look ON daybreak.gauge (look) WHERE look IS NOT NULL;
 
--- `ahead`: claimed ahead of time; the holder has not reported yet that the work began.
+-- `ahead`: claimed ahead of time; the holder has not reported yet that the work began. `batch_group`: the seq of the head of
+-- the batch call that the job is in; `elements`: of a head, how many jobs the call has.
 CREATE TABLE daybreak.lease (
     seq bigint PRIMARY KEY,
     until bigint NOT NULL,
@@ -171,8 +177,11 @@ CREATE TABLE daybreak.lease (
     message bytea,
     history text,
     needs text,
-    ahead boolean NOT NULL DEFAULT false
+    ahead boolean NOT NULL DEFAULT false,
+    batch_group bigint,
+    elements integer NOT NULL DEFAULT 0
 ) WITH (fillfactor = 90);
+CREATE INDEX lease_batch_group ON daybreak.lease (batch_group) WHERE batch_group IS NOT NULL;
 CREATE INDEX lease_until ON daybreak.lease (until);
 
 CREATE TABLE daybreak.done (

@@ -27,7 +27,7 @@ SELECT j.seq, j.id, j.lane, j.band, j.ord, j.priority, j.asked, j.created, j.arr
        coalesce(l.history, r.history, d.history, w.history, h.history),
        coalesce(w.clock, h.clock), coalesce(w.due, h.due),
        l.worker, l.until, l.term, l.call, l.reaped, l.alone, l.suspending, l.cancelling,
-       d.reason, d.finished, d.purge_at, d.result, h.cause, l.ahead
+       d.reason, d.finished, d.purge_at, d.result, h.cause, l.ahead, l.batch_group, l.elements
 FROM unnest(%b::bigint[]) AS asked(seq)
 CROSS JOIN LATERAL (SELECT * FROM daybreak.job j WHERE j.seq = asked.seq OFFSET 0) j
 LEFT JOIN LATERAL (SELECT * FROM daybreak.lease l WHERE l.seq = j.seq OFFSET 0) l ON true

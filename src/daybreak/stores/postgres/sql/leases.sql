@@ -13,15 +13,18 @@ WHERE l.seq = a.seq
 
 -- name: insert_lease
 INSERT INTO daybreak.lease (seq, lane, priority, uniq, attempt, fence, n, worker, until, term, started, call, carry, history,
-                            needs, ahead)
+                            needs, ahead, batch_group, elements)
 SELECT * FROM unnest(%b::bigint[], %b::integer[], %b::smallint[], %b::text[], %b::integer[], %b::integer[], %b::integer[],
     %b::text[], %b::bigint[], %b::bigint[], %b::bigint[], %b::text[], %b::bytea[], %b::text[],
-    %b::text[], %b::boolean[])
+    %b::text[], %b::boolean[], %b::bigint[], %b::integer[])
 
 -- name: lapsed_leases
 -- Skips leases that another reaper is taking over at this moment.
 SELECT l.seq FROM daybreak.lease l WHERE l.until <= %b::bigint AND l.term <= %b::bigint ORDER BY l.until, l.seq LIMIT %b::bigint
 FOR UPDATE SKIP LOCKED
+
+-- name: leases_of_group
+SELECT l.seq FROM daybreak.lease l WHERE l.batch_group = %b::bigint ORDER BY l.seq
 
 -- name: leases_of_call
 SELECT l.seq FROM daybreak.lease l WHERE l.worker = %b::text AND l.call = %b::text ORDER BY l.seq

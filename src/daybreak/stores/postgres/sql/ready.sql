@@ -24,21 +24,35 @@ SELECT l.id, l.queue, l.task, l.version FROM daybreak.lane l ORDER BY l.id DESC 
 -- name: claim_job
 -- One job by its id, wherever it stands in its lane, with the columns of claim_lane. Nothing if it is not queued.
 SELECT r.lane, r.band, r.ord, r.seq, r.priority, r.expires, r.attempt, r.needs,
-       CASE WHEN r.needs IS NOT NULL THEN r.carry END AS carry
+       CASE WHEN r.needs IS NOT NULL OR r.batch IS NOT NULL THEN r.carry END AS carry, r.batch
 FROM daybreak.job j
 JOIN daybreak.ready r ON r.lane = j.lane AND r.band = j.band AND r.ord = j.ord AND r.seq = j.seq
 WHERE j.lane = ANY (%b::integer[]) AND r.seq <> ALL (%b::bigint[]) AND j.id = %b::text
 
 -- name: claim_lane
 -- The first jobs of some lanes, in rank order. Locks nothing and reads only what the rank needs: see take_heads.
-SELECT r.lane, r.band, r.ord, r.seq, r.priority, r.expires, r.attempt, r.needs, r.carry
+SELECT r.lane, r.band, r.ord, r.seq, r.priority, r.expires, r.attempt, r.needs, r.carry, r.batch
 FROM unnest(%b::integer[]) AS a(lane)
 CROSS JOIN LATERAL (
     SELECT r.lane, r.band, r.ord, r.seq, r.priority, r.expires, r.attempt, r.needs,
-           CASE WHEN r.needs IS NOT NULL THEN r.carry END AS carry
+           CASE WHEN r.needs IS NOT NULL OR r.batch IS NOT NULL THEN r.carry END AS carry, r.batch
     FROM daybreak.ready r
     WHERE r.lane = a.lane AND r.seq <> ALL (%b::bigint[]) ORDER BY r.band, r.ord, r.seq LIMIT %b::bigint) r
 ORDER BY r.lane, r.band, r.ord, r.seq
+
+-- name: company
+-- The jobs of a lane that have a batch key, in rank order: queued, with the columns of claim_lane, or blocked on a resource.
+-- Locks nothing.
+(SELECT r.lane, r.band, r.ord, r.seq, r.priority, r.expires, r.attempt, r.needs, r.carry, r.batch, NULL::bytea AS options,
+        true AS is_queued
+ FROM daybreak.ready r WHERE r.lane = %(lane)b AND r.batch = %(batch)b AND r.seq <> ALL (%(seen)b::bigint[])
+ ORDER BY r.band, r.ord, r.seq LIMIT %(limit)b)
+UNION ALL
+(SELECT h.lane, h.band, h.ord, h.seq, j.priority, j.expires, h.attempt, NULL, h.carry, h.batch, j.options, false
+ FROM (SELECT * FROM daybreak.held h WHERE h.lane = %(lane)b AND h.batch = %(batch)b AND h.seq <> ALL (%(seen)b::bigint[])
+       ORDER BY h.band, h.ord, h.seq LIMIT %(limit)b) h
+ CROSS JOIN LATERAL (SELECT j.priority, j.expires, j.options FROM daybreak.job j WHERE j.seq = h.seq OFFSET 0) j)
+ORDER BY band, ord, seq LIMIT %(limit)b
 
 -- name: delete_ready
 DELETE FROM daybreak.ready p USING unnest(%b::integer[], %b::smallint[], %b::bigint[], %b::bigint[]) AS a(lane, band, ord, seq)
@@ -49,10 +63,10 @@ INSERT INTO daybreak.lane (queue, task, version) VALUES (%b::text, %b::text, %b:
 
 -- name: insert_ready
 INSERT INTO daybreak.ready (lane, band, priority, ord, seq, expires, attempt, fence, n, started, progress, carry, note,
-                            message, history, needs)
+                            message, history, needs, batch)
 SELECT * FROM unnest(%b::integer[], %b::smallint[], %b::smallint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::integer[],
     %b::integer[], %b::integer[], %b::bigint[], %b::double precision[], %b::bytea[], %b::bytea[], %b::bytea[], %b::text[],
-    %b::text[])
+    %b::text[], %b::text[])
 
 -- name: lock_claims
 -- Blocks all claims until the end of the transaction: a claim does not lock the row of a queue that has no limit.
