@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from postgres_proxy import Proxy
 
-PORTS = {"postgresql": 5432, "redis": 6379}
+PORTS = {"postgresql": 5432, "redis": 6379, "kafka": 9092}
 
 
 class Wire(Proxy):

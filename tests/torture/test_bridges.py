@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from brokers import KINDS, QUICK, private_broker
+from cuttable_wire import Wire
 from kafka_cluster import kafka_cluster
 from player_processes import LONG
 
@@ -37,6 +38,8 @@ KILLS = 20 if LONG else 4
 LIMIT = 1800 if LONG else 170
 SEED = 11
 WAIT = timedelta(seconds=0.3)
+TOPICS = ("in.load", "in.load.dead", "out.load")
+PARTITIONS = 16  # each of the Kafka cluster keeps 5 MiB
 
 
 class Scene:
@@ -109,13 +112,16 @@ async def until(condition, what: str) -> None:
 
 @contextlib.contextmanager
 def broker_and_restart(kind: str, folder: Path):
-    """The URL of a broker, and what restarts it. The Kafka cluster is in memory, so there all brokers go and return."""
+    """The URL of a broker, and what ends it and starts it again. The Kafka cluster is in memory, so a proxy cuts every
+    connection to it, and lets nobody through until it is back."""
     if kind == "kafka":
         pytest.importorskip("confluent_kafka")
-        with kafka_cluster() as cluster:
-            for topic in ("in.load", "in.load.dead", "out.load"):
-                cluster.tell(f"topic {topic} 2")
-            yield cluster.url + QUICK[kind], (lambda: cluster.tell("down")), (lambda: cluster.tell("up"))
+        with kafka_cluster() as cluster, Wire(cluster.url) as wire:
+            for topic in TOPICS:
+                cluster.tell(f"topic {topic} {PARTITIONS}")
+            cluster.tell(f"advertise {wire.port}")
+            cluster.tell("session 3000")
+            yield wire.url + QUICK[kind], wire.down.set, wire.down.clear
         return
     folder.mkdir()
     with private_broker(kind, folder) as broker:
@@ -132,7 +138,7 @@ def test_each_message_is_one_job_and_each_event_is_sent_in_order(kind, tmp_path,
             figures = asyncio.run(story(scene, stop, start_again))
         finally:
             scene.kill()
-    tell(f"{MESSAGES} messages, {KILLS} kills, broker restarted once, {time.monotonic() - began:.0f} s, {figures}")
+    tell(f"{MESSAGES} messages, {KILLS} kills, broker gone twice, {time.monotonic() - began:.0f} s, {figures}")
 
 
 async def story(scene: Scene, stop, start_again) -> str:
@@ -152,8 +158,14 @@ async def story(scene: Scene, stop, start_again) -> str:
             await until(
                 lambda number=number: at_least(jobs, int(MESSAGES * (number + 0.2) / KILLS)), "jobs between two kills"
             )
+            if number == 0:
+                await asyncio.to_thread(stop)
+                await client.amend_all("cancel")  # events for which there is no broker
+                await until(lambda: notices(scene), "the bridge notices that its broker is gone")
+                await asyncio.to_thread(start_again)
             scene.kill()
-            await client.amend_all("cancel")  # more events, some of them while no bridge runs
+            for action in ("suspend", "resume", "cancel"):  # more events, some of them while no bridge runs
+                await client.amend_all(action)
             if number == KILLS // 2:
                 await asyncio.to_thread(stop)
                 scene.start()
@@ -170,6 +182,10 @@ async def story(scene: Scene, stop, start_again) -> str:
 
 async def at_least(count, number: int) -> bool:
     return await count() >= number
+
+
+async def notices(scene: Scene) -> bool:
+    return b"could not be published" in (scene.path / "bridge.log").read_bytes()
 
 
 async def check(scene: Scene, client: Client, dead: list[Message]) -> str:

@@ -1,7 +1,9 @@
 """A Kafka cluster on real sockets: the mock cluster inside librdkafka, which confluent-kafka brings, in a process of
 its own. It keeps messages in memory: it can be cut off, but not restarted.
 
-`python kafka_cluster.py` prints its addresses, then obeys lines: `topic NAME PARTITIONS`, `down`, `up`."""
+`python kafka_cluster.py` prints its address, then obeys lines: `topic NAME PARTITIONS`, `down`, `up`, `advertise PORT`
+(clients connect to 127.0.0.1 at that port: a proxy), and `session MILLISECONDS` (silence after which a member of a
+group is taken for dead)."""
 
 from __future__ import annotations
 
@@ -67,6 +69,9 @@ def main() -> None:
     library.rd_kafka_mock_topic_create.argtypes = [pointer, ctypes.c_char_p, ctypes.c_int, ctypes.c_int]
     for name in ("down", "up"):
         getattr(library, f"rd_kafka_mock_broker_set_{name}").argtypes = [pointer, ctypes.c_int32]
+    library.rd_kafka_mock_broker_set_host_port.argtypes = [pointer, ctypes.c_int32, ctypes.c_char_p, ctypes.c_int]
+    for name in ("session_timeout", "heartbeat_interval"):
+        getattr(library, f"rd_kafka_mock_set_group_consumer_{name}_ms").argtypes = [pointer, ctypes.c_int]
     client = library.rd_kafka_new(0, library.rd_kafka_conf_new(), None, 0)
     cluster = library.rd_kafka_mock_cluster_new(client, BROKERS)
     print(library.rd_kafka_mock_cluster_bootstraps(cluster).decode(), flush=True)
@@ -77,6 +82,11 @@ def main() -> None:
             case ["down" | "up" as way]:
                 for broker in range(1, BROKERS + 1):
                     getattr(library, f"rd_kafka_mock_broker_set_{way}")(cluster, broker)
+            case ["advertise", port]:
+                library.rd_kafka_mock_broker_set_host_port(cluster, BROKERS, b"127.0.0.1", int(port))
+            case ["session", limit]:
+                library.rd_kafka_mock_set_group_consumer_session_timeout_ms(cluster, int(limit))
+                library.rd_kafka_mock_set_group_consumer_heartbeat_interval_ms(cluster, int(limit) // 4)
         print("done", flush=True)
 
 
