@@ -13,6 +13,7 @@ from driving import ONCE, WORLD, CutAtCall, drive, jobs_of, progress_of, start, 
 from msgspec.structs import replace
 from ticking import Killed, open_store
 
+from daybreak.client import saga_record
 from daybreak.client.client import Client
 from daybreak.client.saga_changes import cancel_saga, drive_saga, find_saga, resume_saga
 from daybreak.client.saga_migration import hold_sagas
@@ -23,8 +24,10 @@ from daybreak.client.saga_record import (
     BadUpdate,
     forget_sagas,
     merge,
+    read_outlines,
     read_saga,
     read_sagas,
+    read_unfinished,
 )
 from daybreak.client.store_migration import Mover
 from daybreak.core.errors import BadInput, KeyConflict, Refused, SagaNotFound
@@ -348,6 +351,28 @@ async def test_old_sagas_are_forgotten_and_unfinished_ones_are_not(memory):
         await forget_sagas(memory, now + later)
         left.append([found.id for found in await read_sagas(memory)])
     assert left == [["unfinished", "compensated", "completed"], ["unfinished", "compensated"], ["unfinished"]]
+
+
+async def test_the_records_of_ended_sagas_are_bounded_in_number_and_size(memory, monkeypatch):
+    for n in range(6):
+        await start(memory, f"r{n}", 1)
+    await work(memory)
+    for n in range(5):
+        await drive_saga(Client(memory, by="d"), f"r{n}")
+    now, ended = moment(WORLD.wall()), {f"r{n}" for n in range(5)}
+    sizes = {one.id: one.size for one in await read_outlines(memory)}
+    monkeypatch.setattr(saga_record, "MAX_FINISHED_SIZE", sum(sizes[one] for one in ended) - 1)
+    await forget_sagas(memory, now)
+    assert [one.id for one in await read_outlines(memory)] == ["r5", "r4", "r3", "r2", "r1"], (
+        "the oldest that has ended"
+    )
+    monkeypatch.setattr(saga_record, "MAX_FINISHED", 2)
+    monkeypatch.setattr(saga_record, "DELETED_AT_ONCE", 1)
+    await forget_sagas(memory, now)
+    assert [one.id for one in await read_outlines(memory)] == ["r5", "r4", "r3"]
+    assert [one.id for one in await read_unfinished(memory)] == ["r5"]
+    monkeypatch.setattr(saga_record, "READ_ALL_FROM", 0)
+    assert [one.id for one in await read_unfinished(memory)] == ["r5"]
 
 
 # -- the context -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from saga_world import Sagas
 
+from daybreak import Daybreak
 from daybreak.client.client import Client
 from daybreak.client.schedule_changes import save_schedule
 from daybreak.client.schedule_record import Declaration
@@ -95,6 +97,19 @@ class Site:
         # Playwright runs an event loop in this thread.
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(lambda: asyncio.run(opened())).result()
+
+    def sagas(self, what):
+        """Something that workers do with sagas."""
+
+        async def opened():
+            app = Daybreak(str(self.folder / "jobs.db"))
+            try:
+                await what(Sagas(app))
+            finally:
+                await app.aclose()
+
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(lambda: asyncio.run(opened())).result()
 
     def submit(self, task="simulate", args=None, **options):
         return self.do(lambda client: client.submit(task, args or {"vin": 1.0}, **options))
@@ -248,6 +263,31 @@ def test_a_schedule_is_paused_and_run_now(visit, site):
     page.wait_for_selector("main a:has-text('simulate')")
 
 
+def test_a_stuck_saga_is_seen_and_resumed_by_keyboard(visit, site):
+    page = visit("/jobs")
+    for path in ("schedules", "sagas"):  # two pages with the same letter
+        page.wait_for_load_state("load")
+        page.keyboard.press("g")
+        page.keyboard.press("s")
+        page.wait_for_url(f"**/{path}")
+    page.wait_for_selector("text=There are no sagas yet")
+    site.sagas(lambda sagas: sagas.stick("order-17"))
+    page.wait_for_selector("tr:has-text('order-17') .state:text-is('stuck')")  # without a reload
+    page.click("a:text-is('order-17')")
+    page.wait_for_selector(".timeline li.failed:has-text('undo allocate stuck')")
+    page.wait_for_selector("code:text-is('daybreak sagas resume order-17')")
+    page.wait_for_load_state("load")
+    page.focus("button:text-is('resume')")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#confirm-text:has-text('Try again to undo allocate?')")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".headline .state:text-is('compensating')")
+    site.sagas(lambda sagas: sagas.end("order-17"))
+    page.wait_for_selector(".headline .state:text-is('compensated')")
+    page.wait_for_selector(".timeline li.completed:has-text('undo allocate undone')")
+
+
 def test_who_is_not_signed_in_can_look_and_change_nothing(visit, site):
     job = site.submit()
     page = visit(f"/jobs/{job}", signed_in=False)
@@ -263,9 +303,11 @@ def test_no_serious_problem_of_accessibility(visit, site, scheme):
     failed = site.fail("matrix 7 is singular")
     site.submit()
     declare_schedules(site)
+    site.sagas(lambda sagas: sagas.stick("order-17"))
     page = visit("/", color_scheme=scheme)
     for path in (
-        "/", "/jobs", f"/jobs/{failed}", "/runs", "/failures", "/queues", "/schedules", "/workers", "/submit"
+        "/", "/jobs", f"/jobs/{failed}", "/runs", "/failures", "/queues", "/schedules", "/sagas", "/sagas/order-17",
+        "/workers", "/submit",
     ):  # fmt: skip
         page.goto(site.address + path)
         page.wait_for_load_state("load")
@@ -277,7 +319,8 @@ def test_no_serious_problem_of_accessibility(visit, site, scheme):
 def test_a_phone_shows_pages_without_scrolling_sideways(visit, site):
     site.fail("x" * 300)
     declare_schedules(site)
+    site.sagas(lambda sagas: sagas.stick("order-17", undo_error="x" * 300))
     page = visit("/jobs", viewport={"width": 390, "height": 800})
-    for path in ("/", "/jobs", "/failures", "/queues", "/schedules"):
+    for path in ("/", "/jobs", "/failures", "/queues", "/schedules", "/sagas", "/sagas/order-17"):
         page.goto(site.address + path)
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth + 1"), path

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
+from urllib.parse import quote
 
+import msgspec
 import pytest
+from saga_world import Sagas
 
 from daybreak.api.job_history import Attempt
 from daybreak.client.job_logs import log_kind, part_name
@@ -26,6 +29,7 @@ PAGES = [
     "/resources",
     "/locks",
     "/schedules",
+    "/sagas",
     "/workers",
     "/audit",
     "/submit",
@@ -127,7 +131,15 @@ async def test_no_text_of_a_job_becomes_markup(app, admin, jobs, text):
         await client.store.put([Put(kind=log_kind(one), name=part_name(1, 1, 0), value=text.encode())])
     await client.suspend(held, note=text)
     await client.set_queue("mail", paused=True)
-    for path in [*PAGES, f"/jobs/{job}", f"/jobs/{held}", "/jobs?text=alert", "/jobs?queue=mail&state=suspended"]:
+    sagas = Sagas(app, queue="saga", name=name, step=name)
+    run_id = name.replace("/", "|")
+    await sagas.start(run_id, {text: [text]})
+    await sagas.end(run_id, result=msgspec.json.encode({"said": text}))
+    await sagas.end(run_id, text)
+    await sagas.end(run_id, text)
+    of_saga = [job.id async for job in client.find_all(queue="saga")]
+    for path in [*PAGES, f"/jobs/{job}", f"/jobs/{held}", "/jobs?text=alert", "/jobs?queue=mail&state=suspended",
+                 f"/sagas/{quote(run_id)}", "/sagas?state=stuck", *(f"/jobs/{one}" for one in of_saga)]:  # fmt: skip
         answer = await admin.get(path)
         assert answer.status_code == 200, path
         check(answer.text)

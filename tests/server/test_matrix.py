@@ -7,6 +7,7 @@ import json
 from datetime import timedelta
 
 import pytest
+from saga_world import Sagas
 from server_world import LOCAL
 
 from daybreak.client.schedule_changes import save_schedule
@@ -45,6 +46,11 @@ CUT = {
     "list_queues": {"queues": []},
     "list_schedules": {"schedules": []},
     "list_runs": {"runs": [], "cursor": None},
+    "list_sagas": {
+        "sagas": [],
+        "cursor": None,
+        "counts": {"forward": 0, "compensating": 0, "completed": 0, "compensated": 0, "stuck": 0},
+    },
     "submit_batch": None,
     "show_session": None,
     "delete_session": None,
@@ -104,7 +110,11 @@ async def path(app, jobs):
     )
     await write_run((await app.client()).store, "mail", run, 0)
     await save_mail_schedule(app)
-    return {"id": await jobs.submit(queue="mail", delay="1h", run="mail"), "name": "mail", "digest": "f" * 64}
+    sagas = Sagas(app)
+    await sagas.start("mail")
+    job = await jobs.submit(queue="mail", delay="1h", run="mail")
+    yield {"id": job, "name": "mail", "saga": "mail", "digest": "f" * 64}
+    del sagas  # the app knows its sagas as long as somebody keeps them
 
 
 async def save_mail_schedule(app):

@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from weakref import WeakValueDictionary
 
 from daybreak.api.hooks import Hooks
 from daybreak.api.job_handle import JobHandle, as_completed
@@ -101,6 +102,8 @@ class Daybreak:
         self.hooks = Hooks(self.world)
         self.watches: list[FolderWatch] = []
         self.declared_schedules: dict[str, ScheduleDeclaration] = {}
+        # By name; one that a function declared, and nobody keeps, is forgotten with it.
+        self.declared_sagas: WeakValueDictionary[str, Saga] = WeakValueDictionary()
         self.bridges: list[Bridge] = []
         self._settings: config.Settings | None = None
         self._open_sessions: Sessions | None = None

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 import click
 
-from daybreak.api.views.job import plain_value
-from daybreak.api.views.scalars import instant
+from daybreak.api.views.saga import saga_view
 from daybreak.cli.options import NAME, as_json
 from daybreak.cli.output import Column, note, say, say_json, say_table
 from daybreak.cli.root import Group, store_options
@@ -17,14 +15,14 @@ from daybreak.client.client import Client
 from daybreak.client.saga_changes import cancel_saga, resume_saga
 from daybreak.core.text import ago, safe
 from daybreak.core.units import moment
+from daybreak.policy.sagas import PHASES
 from daybreak.sagas.saga_info import SagaInfo, StepInfo, all_sagas, saga_info
 
-_STATES = ("forward", "compensating", "completed", "compensated", "stuck")
 _id = click.argument("saga", type=NAME, metavar="ID")
 
 
 @click.group(cls=Group, name="sagas", invoke_without_command=True, short_help="List, show, resume and cancel sagas.")
-@click.option("--state", type=click.Choice(_STATES), help="Only sagas in this state.")
+@click.option("--state", type=click.Choice(PHASES), help="Only sagas in this state.")
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many, the newest first."
 )
@@ -156,27 +154,3 @@ def _timeline(step: StepInfo) -> list[list[str]]:
 
 def _clock(at: datetime | None) -> str:
     return "" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
-def saga_view(info: SagaInfo) -> dict[str, Any]:
-    """All fields of a saga."""
-    return {
-        "id": info.id,
-        "name": info.name,
-        "state": info.state,
-        "error": info.error,
-        "cancelled_by": info.cancelled_by,
-        "resume_command": info.resume_command,
-        "by": info.by,
-        "created_at": instant(info.created_at),
-        "changed_at": instant(info.changed_at),
-        "context": plain_value(info.encoded_context),
-        "steps": [
-            {
-                name: instant(value) if name.endswith("_at") else value
-                for name in step.__struct_fields__
-                for value in (getattr(step, name),)
-            }
-            for step in info.steps
-        ],
-    }

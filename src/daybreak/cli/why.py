@@ -57,9 +57,12 @@ async def _why(client: Client, job_id: str, *, as_json: bool) -> int:
 
 
 def why_lines(why: Why, command: Callable[..., str]) -> list[str]:
-    """The causes, who is in the way, the commands that remove the causes, and the expected start. `command` writes a
-    command line for the store in use."""
+    """The saga of the job, the causes, who is in the way, the commands that remove the causes, and the expected start.
+    `command` writes a command line for the store in use."""
     lines = []
+    if why.saga is not None:
+        words = _sentence(f"{why.saga.words} {safe(why.saga.id)} ({safe(why.saga.name)})")
+        lines += ["", words, f"  {command('sagas', 'show', why.saga.id)}"]
     for cause in why.causes:
         lines += ["", _sentence(safe(cause.text))]
         if cause.holders:

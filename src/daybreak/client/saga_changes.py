@@ -14,8 +14,8 @@ from daybreak.client.saga_record import (
     StoredSaga,
     job_of,
     merge,
+    read_outlines,
     read_saga,
-    read_sagas,
     write_saga,
 )
 from daybreak.core.errors import KeyConflict, RecordChanged, Refused, SagaNotFound
@@ -47,7 +47,7 @@ async def find_saga(client: Client, run_id: str) -> StoredSaga:
     """The saga with this id; SagaNotFound names the closest one."""
     found = await read_saga(client.store, run_id)
     if found is None:
-        raise SagaNotFound(run_id, [one.id for one in await read_sagas(client.store)])
+        raise SagaNotFound(run_id, [one.id for one in await read_outlines(client.store)])
     return found
 
 

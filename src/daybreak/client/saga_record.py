@@ -5,8 +5,9 @@ all sagas. The mark is written with the record, and removed after the record say
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -29,6 +30,9 @@ MAX_CONTEXT: Final = 1024 * 1024 - 1024  # bytes, encoded; with the name of the 
 KEEP_COMPLETED: Final = timedelta(days=7)  # as jobs
 KEEP_COMPENSATED: Final = timedelta(days=90)
 MAX_FINISHED: Final = 10_000
+MAX_FINISHED_SIZE: Final = 256 * 1024 * 1024  # bytes of their records
+DELETED_AT_ONCE: Final = 500
+READ_ALL_FROM: Final = 50  # sagas that have not ended
 RUN_PREFIX: Final = "saga:"
 
 
@@ -68,10 +72,52 @@ class StoredSaga(Struct, frozen=True):
     revision: int
 
 
+class _JobQueue(Struct, frozen=True):
+    queue: str = "default"
+
+
+class _StepQueues(Struct, frozen=True):
+    spec: _JobQueue
+    undo: _JobQueue | None = None
+
+
+class _Outline(Struct, frozen=True):
+    """What is read of a record to list it. The context and the jobs of the steps are skipped."""
+
+    name: str
+    definition: tuple[_StepQueues, ...]
+    progress: SagaProgress
+    created_at: datetime
+    changed_at: datetime
+    by: str = ""
+    moving: bool = False
+
+
+class SagaOutline(Struct, frozen=True, kw_only=True):
+    """A saga without its context and its jobs: quick to read where there are thousands. `size` is that of its record,
+    in bytes; `queues` are those of its jobs."""
+
+    id: str
+    name: str
+    progress: SagaProgress
+    queues: frozenset[str]
+    created_at: datetime
+    changed_at: datetime
+    by: str
+    moving: bool
+    size: int
+    revision: int
+
+
 def decode_saga(record: Record) -> StoredSaga:
     """The saga of a record. Raises msgspec.MsgspecError or ValueError if another version wrote it."""
     found = msgspec.json.decode(record.value, type=Saga)
     return StoredSaga(record.name, replace(found, context=found.context.copy()), record.revision)
+
+
+def queues_of(definition: Iterable[StepDefinition]) -> frozenset[str]:
+    """The queues of all jobs that these steps may submit."""
+    return frozenset(job.queue for step in definition for job in (step.spec, step.undo) if job is not None)
 
 
 async def read_saga(store: Store, run_id: str) -> StoredSaga | None:
@@ -90,6 +136,43 @@ async def read_sagas(store: Store) -> list[StoredSaga]:
         except (msgspec.MsgspecError, ValueError):
             continue
     return sorted(found, key=lambda one: (one.saga.created_at, one.id), reverse=True)
+
+
+async def read_outlines(store: Store) -> list[SagaOutline]:
+    """The outlines of all sagas, the newest first. One that another version wrote, and this one cannot read, is left
+    out."""
+    found = []
+    for record in await store.records(SAGA_KIND):
+        try:
+            found.append(_outline(record))
+        except (msgspec.MsgspecError, ValueError):
+            continue
+    return sorted(found, key=lambda one: (one.created_at, one.id), reverse=True)
+
+
+async def read_unfinished(store: Store) -> list[SagaOutline]:
+    """The outlines of the sagas that have not ended, the newest first. A few are read one by one, so that thousands
+    that have ended are not read with them."""
+    marks = await store.records(SAGA_MARK_KIND)
+    if len(marks) > READ_ALL_FROM:
+        return [one for one in await read_outlines(store) if not one.progress.is_finished]
+    found = []
+    for mark in marks:
+        for record in await store.records(SAGA_KIND, mark.name):
+            with contextlib.suppress(msgspec.MsgspecError, ValueError):
+                found.append(_outline(record))
+    unfinished = [one for one in found if not one.progress.is_finished]
+    return sorted(unfinished, key=lambda one: (one.created_at, one.id), reverse=True)
+
+
+def _outline(record: Record) -> SagaOutline:
+    read = msgspec.json.decode(record.value, type=_Outline)
+    jobs = (job for step in read.definition for job in (step.spec, step.undo) if job is not None)
+    return SagaOutline(
+        id=record.name, name=read.name, progress=read.progress, queues=frozenset(job.queue for job in jobs),
+        created_at=read.created_at, changed_at=read.changed_at, by=read.by, moving=read.moving,
+        size=len(record.value), revision=record.revision,
+    )  # fmt: skip
 
 
 async def write_saga(store: Store, run_id: str, saga: Saga, expect: int, jobs: Sequence[JobSpec] = ()) -> bool:
@@ -119,12 +202,19 @@ async def forget_mark(store: Store, run_id: str) -> None:
 
 
 async def forget_sagas(store: Store, now: datetime) -> None:
-    """Delete the records of sagas that ended long ago, and all but the latest MAX_FINISHED of those that have ended."""
-    ended = [found for found in await read_sagas(store) if found.saga.progress.is_finished]
-    for number, found in enumerate(ended):
-        keep = KEEP_COMPLETED if found.saga.progress.phase == "completed" else KEEP_COMPENSATED
-        if number >= MAX_FINISHED or found.saga.changed_at < now - keep:
-            await store.put([Put(kind=SAGA_KIND, name=found.id, value=None, expect=found.revision)])
+    """Delete the records of sagas that ended long ago, and of those that have ended all but the latest MAX_FINISHED,
+    or MAX_FINISHED_SIZE bytes. Sagas that have not ended stay, stuck ones too."""
+    size = number = 0
+    old = []
+    for found in await read_outlines(store):
+        if not found.progress.is_finished:
+            continue
+        number, size = number + 1, size + found.size
+        keep = KEEP_COMPLETED if found.progress.phase == "completed" else KEEP_COMPENSATED
+        if number > MAX_FINISHED or size > MAX_FINISHED_SIZE or found.changed_at < now - keep:
+            old.append(Put(kind=SAGA_KIND, name=found.id, value=None, expect=found.revision))
+    for start in range(0, len(old), DELETED_AT_ONCE):
+        await store.put(old[start : start + DELETED_AT_ONCE])
 
 
 # -- its jobs ----------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     `advice` says what to do, with {subject}."""
 
     name: str
-    unit: Literal["jobs", "seconds", "share"]
+    unit: Literal["jobs", "sagas", "seconds", "share"]
     text: str
     advice: str
     threshold: Threshold
@@ -78,12 +78,17 @@ RULES: Final[tuple[Rule, ...]] = (
         advice="see who holds it: daybreak locks; release it by force: daybreak locks release {subject} --force",
         threshold=Threshold(3600, 4 * 3600),
     ),
+    Rule(
+        name="stuck_sagas", unit="sagas", text="{value} of saga {subject} cannot be undone, and wait for somebody",
+        advice="see which, and continue them: daybreak sagas --state stuck", threshold=Threshold(1, 10),
+    ),
 )  # fmt: skip
 BY_NAME: Final[Mapping[str, Rule]] = {rule.name: rule for rule in RULES}
 
 
 class Figure(Struct, frozen=True):
-    """The measured value of one subject: a queue or a lock. A `value` of None means that there is too little data."""
+    """The measured value of one subject: a queue, a lock, or the sagas of one name. A `value` of None means that there
+    is too little data."""
 
     rule: str
     subject: str

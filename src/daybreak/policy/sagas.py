@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from daybreak.core.model import State
 Phase = Literal["forward", "compensating", "completed", "compensated", "stuck"]
 StepState = Literal["waiting", "running", "completed", "failed", "undoing", "undone"]
 
+PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
 FINISHED: Final = frozenset({"completed", "compensated"})
 UNDO_TRIES: Final = 5
 FIRST_UNDO_DELAY: Final = timedelta(seconds=5)

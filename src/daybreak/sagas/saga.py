@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +22,7 @@ from daybreak.client.saga_record import (
     StepDefinition,
     definition_digest,
     job_of,
+    queues_of,
 )
 from daybreak.client.saga_record import Saga as StoredSaga
 from daybreak.core.errors import BadInput, TooLarge
@@ -100,6 +101,7 @@ class Saga:
         elif self._app is not app:
             raise BadInput(f"saga {self.name!r}: task {task.name!r} belongs to another app than the steps before it")
         app.program.fed_queues.append(task.queue)
+        app.declared_sagas[self.name] = self
 
     @property
     def _sessions(self) -> Sessions:
@@ -116,20 +118,33 @@ class Saga:
         """Start the saga with this context; it is durable when this returns. With an `id` of your own, starting it
         again with the same steps and context returns the same saga; with others it is a KeyConflict."""
         refuse_during_import("saga.start")
-        client = await self._sessions.client()
-        run_id = client.new_id() if id is None else _checked_id(id)
-        first = dict(_checked_context(self.name, context))
-        definition = tuple([await self._definition(step, first) for step in self._steps])
-        encoded = await self._encoded(first)
-        await self._write(client, run_id, definition, encoded)
+        run_id, _ = await self.begin(await self._sessions.client(), context, id)
         assert self._app is not None
         return SagaRun(self._app, run_id)
 
     start = blocking(astart)
 
+    async def begin(
+        self,
+        client: Client,
+        context: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+        *,
+        check_queue: Callable[[str], None] = lambda _: None,
+    ) -> tuple[str, bool]:
+        """Start the saga in the name of this client, on its loop. `check_queue` is called with the queue of each job
+        first, and may raise. Returns the id, and whether the saga is new."""
+        run_id = client.new_id() if run_id is None else _checked_id(run_id)
+        first = dict(_checked_context(self.name, context))
+        definition = tuple([await self._definition(step, first) for step in self._steps])
+        for queue in sorted(queues_of(definition)):
+            check_queue(queue)
+        is_new = await self._write(client, run_id, definition, await self._encoded(first))
+        return run_id, is_new
+
     async def _write(
         self, client: Client, run_id: str, definition: tuple[StepDefinition, ...], context: bytes
-    ) -> None:  # fmt: skip
+    ) -> bool:  # fmt: skip
         now, new_id = moment(client.wall()), client.new_id()
         names = [(step.name, step.undo is not None) for step in self._steps]
         decision = begin(names, new_id, now)
@@ -151,7 +166,7 @@ class Saga:
                 if spec is not None:
                     admit(replace(first, task=spec.task, queue=spec.queue, options=spec.options, tags=spec.tags),
                           client.store.traits.features)  # fmt: skip
-        await start_saga(client, run_id, saga, first)
+        return await start_saga(client, run_id, saga, first)
 
     async def _definition(self, step: _Step, context: dict[str, Any]) -> StepDefinition:
         return StepDefinition(

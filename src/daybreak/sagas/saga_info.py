@@ -7,17 +7,19 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from daybreak import values
 from daybreak.client.client import Client
 from daybreak.client.saga_changes import find_saga
 from daybreak.client.saga_record import StoredSaga, read_sagas
-from daybreak.core.model import RedactedStruct
-from daybreak.policy.sagas import Phase, StepProgress, StepState
+from daybreak.core.model import Job, RedactedStruct, State
+from daybreak.policy.sagas import FINISHED, Phase, StepProgress, StepState
 
 
 class StepInfo(Struct, frozen=True, kw_only=True):
-    """One step of a saga. `job` ran it, and `undo_job` is the latest job that undoes it; both are empty before that."""
+    """One step of a saga. `job` ran it, and `undo_job` is the latest job that undoes it; both are empty before that.
+    The state and the attempts of these two jobs are None if there is no such job (any more), or in a list of sagas."""
 
     name: str
     task: str
@@ -32,6 +34,10 @@ class StepInfo(Struct, frozen=True, kw_only=True):
     undo_started_at: datetime | None
     undo_ended_at: datetime | None
     undo_error: str
+    job_state: State | None = None
+    attempts: int | None = None
+    undo_job_state: State | None = None
+    undo_attempts: int | None = None
 
 
 class SagaInfo(RedactedStruct, frozen=True, kw_only=True):
@@ -62,7 +68,7 @@ class SagaInfo(RedactedStruct, frozen=True, kw_only=True):
 
     @property
     def is_finished(self) -> bool:
-        return self.state in ("completed", "compensated")
+        return self.state in FINISHED
 
     @property
     def is_cancelling(self) -> bool:
@@ -79,7 +85,12 @@ class SagaInfo(RedactedStruct, frozen=True, kw_only=True):
 
     @property
     def resume_command(self) -> str | None:
-        return f"daybreak sagas resume {shlex.quote(self.id)}" if self.state == "stuck" else None
+        return resume_command(self.id, self.state)
+
+
+def resume_command(run_id: str, state: Phase) -> str | None:
+    """The command that continues a saga that is stuck; None if it is not."""
+    return f"daybreak sagas resume {shlex.quote(run_id)}" if state == "stuck" else None
 
 
 def info_of_saga(found: StoredSaga) -> SagaInfo:
@@ -110,8 +121,17 @@ def _step(step: StepProgress, task: str, undo_task: str | None) -> StepInfo:
 
 
 async def saga_info(client: Client, run_id: str) -> SagaInfo:
-    """The saga with this id."""
-    return info_of_saga(await find_saga(client, run_id))
+    """The saga with this id, and how the jobs of its steps are."""
+    info = info_of_saga(await find_saga(client, run_id))
+    ids = [job for step in info.steps for job in (step.job, step.undo_job) if job]
+    jobs = {job.id: job for job in (await client.store.get(ids) if ids else []) if job is not None}
+    return replace(info, steps=[_with_jobs(step, jobs.get(step.job), jobs.get(step.undo_job)) for step in info.steps])
+
+
+def _with_jobs(step: StepInfo, job: Job | None, undo: Job | None) -> StepInfo:
+    if job is not None:
+        step = replace(step, job_state=job.state, attempts=job.attempt)
+    return step if undo is None else replace(step, undo_job_state=undo.state, undo_attempts=undo.attempt)
 
 
 async def all_sagas(client: Client, *, state: str | None = None, name: str | None = None) -> list[SagaInfo]:

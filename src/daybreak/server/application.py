@@ -16,6 +16,7 @@ from daybreak.server.access.rate_limit import RateLimit
 from daybreak.server.dashboard import assets, operations, overview
 from daybreak.server.dashboard import jobs as job_pages
 from daybreak.server.dashboard import runs as run_pages
+from daybreak.server.dashboard import sagas as saga_pages
 from daybreak.server.edge import ASGIApp, Edge
 from daybreak.server.exposition import Exposition
 from daybreak.server.idempotency import Writes
@@ -35,6 +36,7 @@ from daybreak.server.routes import (
     queues,
     resources,
     runs,
+    sagas,
     schedules,
     sign_in,
     stats,
@@ -47,6 +49,7 @@ ALL: Final[tuple[Routes, ...]] = (
     jobs.routes,
     job_changes.routes,
     runs.routes,
+    sagas.routes,
     schedules.routes,
     events.routes,
     queues.routes,
@@ -64,6 +67,7 @@ ALL: Final[tuple[Routes, ...]] = (
     overview.routes,
     job_pages.routes,
     run_pages.routes,
+    saga_pages.routes,
     operations.routes,
     assets.routes,
 )  # the order of the OpenAPI document and of the reference page

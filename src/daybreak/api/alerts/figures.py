@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
@@ -11,6 +11,7 @@ from daybreak.api.locks.lock_job import all_waiters
 from daybreak.api.oldest import oldest_per_queue
 from daybreak.api.worker_info import read_workers
 from daybreak.client.client import Client
+from daybreak.client.saga_record import read_unfinished
 from daybreak.core.model import State
 from daybreak.core.units import moment
 from daybreak.policy.alerts import MIN_OPERATIONS, Figure
@@ -43,7 +44,12 @@ class FigureReader:
         for queue, seconds in oldest.items():
             figures.append(Figure("oldest_wait", queue, seconds))
             figures.append(Figure("no_worker", queue, 0.0 if queue in served else seconds))
-        return figures + await self._locks(now)
+        return [*figures, *await self._locks(now), *await self._sagas()]
+
+    async def _sagas(self) -> list[Figure]:
+        unfinished = await read_unfinished(self._client.store)
+        stuck = Counter(one.name for one in unfinished if one.progress.phase == "stuck")
+        return [Figure("stuck_sagas", name, float(n)) for name, n in stuck.items()]
 
     async def _locks(self, now: datetime) -> list[Figure]:
         waiters = await all_waiters(self._client)

@@ -13,6 +13,7 @@ from daybreak.api.metrics.labels import Labels, weigh
 from daybreak.core.model import State
 from daybreak.core.units import bucket
 from daybreak.policy.alerts import LEVELS
+from daybreak.policy.sagas import PHASES
 from daybreak.policy.trends import at_most
 from daybreak.store.protocol import Tally, Total
 
@@ -41,6 +42,7 @@ class Families:
         yield from self._locks()
         yield self._workers()
         yield from self._schedules()
+        yield self._sagas()
         yield self._alerts()
 
     def _jobs(self) -> Metric:
@@ -160,6 +162,16 @@ class Families:
             for one in shown
         }
         yield _filled(GaugeMetricFamily("daybreak_schedule_late_seconds", about, labels=("schedule",)), late)
+
+    def _sagas(self) -> Metric:
+        """Every state of each name, also where it is 0, so that a rule about stuck sagas sees them recover."""
+        names = Labels(weigh((name, n) for (name, _), n in self._figures.sagas.items()))
+        found: dict[tuple[str, ...], int] = {}
+        for (name, phase), n in self._figures.sagas.items():
+            for state in PHASES:
+                key = (names[name], state)
+                found[key] = found.get(key, 0) + (n if state == phase else 0)
+        return _filled(GaugeMetricFamily("daybreak_sagas", "Sagas, by state.", labels=("saga", "state")), found)
 
     def _alerts(self) -> Metric:
         about = "Level of an alert: 0 ok, 1 warning, 2 critical."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 
 from msgspec import Struct
@@ -13,15 +14,17 @@ from daybreak.api.resources import ResourceInfo, all_resources
 from daybreak.api.schedules.info import ScheduleInfo, all_schedules
 from daybreak.api.worker_info import WorkerInfo, read_workers
 from daybreak.client.client import Client
+from daybreak.client.saga_record import read_outlines
 from daybreak.client.trend_stats import read_cumulative
 from daybreak.core.units import moment
 from daybreak.policy.alerts import AlertState
+from daybreak.policy.sagas import Phase
 from daybreak.policy.trends import Sketches
 from daybreak.store.protocol import Tally, Total
 
 
 class Figures(Struct, frozen=True, kw_only=True):
-    """The store at one time."""
+    """The store at one time. `sagas` counts them by name and state."""
 
     now: datetime
     tallies: list[Tally]
@@ -31,6 +34,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     locks: list[Waiter]
     workers: list[WorkerInfo]
     schedules: list[ScheduleInfo] = []
+    sagas: dict[tuple[str, Phase], int] = {}
     alerts: AlertState
     sketches: Sketches
 
@@ -45,6 +49,7 @@ async def read_figures(client: Client) -> Figures:
         locks=await all_waiters(client),
         workers=await read_workers(client),
         schedules=await all_schedules(client),
+        sagas=Counter((one.name, one.progress.phase) for one in await read_outlines(client.store)),
         alerts=await read_alerts(client),
         sketches=await read_cumulative(client.store),
     )

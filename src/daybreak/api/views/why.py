@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from daybreak.api.views.scalars import instant
-from daybreak.api.why import Cause, CauseCount, Why
+from daybreak.api.why import Cause, CauseCount, SagaPart, Why
 
 
 def why_view(why: Why) -> dict[str, Any]:
@@ -15,9 +15,14 @@ def why_view(why: Why) -> dict[str, Any]:
         "job": why.job,
         "state": why.state.value,
         "causes": [_cause_view(cause) for cause in why.causes],
+        "saga": None if why.saga is None else _saga_view(why.saga),
         "starts_after": instant(why.starts_after),
         "starts_before": instant(why.starts_before),
     }
+
+
+def _saga_view(part: SagaPart) -> dict[str, Any]:
+    return {"id": part.id, "name": part.name, "step": part.step, "undo": part.is_undo}
 
 
 def _cause_view(cause: Cause) -> dict[str, Any]:

@@ -12,8 +12,10 @@ from msgspec import Struct
 from daybreak.api.resources import ResourceInfo
 from daybreak.api.why.situation import Situation
 from daybreak.api.worker_info import WorkerInfo
+from daybreak.client.saga_record import saga_of_label
 from daybreak.client.schedule_record import overlap_name, schedule_of
-from daybreak.core.model import State
+from daybreak.core.metadata import decode_meta
+from daybreak.core.model import JobSpec, State
 from daybreak.core.resource_gauge import need_of, spared_resource
 from daybreak.core.text import ago, counted, lasted, priority_name
 from daybreak.policy.durations import classes_of, quantile
@@ -43,13 +45,29 @@ class Cause(Struct, frozen=True, kw_only=True):
         return shlex.join(("daybreak", *self.command)) if self.command else ""
 
 
+class SagaPart(Struct, frozen=True, kw_only=True):
+    """What a job does in a saga: it runs a step of it, or undoes one."""
+
+    id: str
+    name: str
+    step: str
+    is_undo: bool
+
+    @property
+    def words(self) -> str:
+        """Such as `it undoes step create_pod of saga`, to be followed by the id."""
+        return f"it {'undoes' if self.is_undo else 'runs'} step {self.step} of saga"
+
+
 class Why(Struct, frozen=True, kw_only=True):
-    """Why a job is not running, the most important cause first; or, if it runs or has ended, that it does.
-    `starts_after` and `starts_before` are the expected start as a range; None if it cannot be predicted."""
+    """Why a job is not running, the most important cause first; or, if it runs or has ended, that it does. `saga` is
+    what it does in a saga, if it belongs to one. `starts_after` and `starts_before` are the expected start as a range;
+    None if it cannot be predicted."""
 
     job: str
     state: State
     causes: tuple[Cause, ...]
+    saga: SagaPart | None = None
     starts_after: datetime | None = None
     starts_before: datetime | None = None
 
@@ -62,7 +80,17 @@ def explain(situation: Situation) -> Why:
     causes = tuple(_causes(situation))
     after, before = _expected_start(situation, causes)
     job = situation.job
-    return Why(job=job.id, state=job.state, causes=causes, starts_after=after, starts_before=before)
+    return Why(
+        job=job.id, state=job.state, causes=causes, saga=_saga_of(job.spec), starts_after=after, starts_before=before
+    )
+
+
+def _saga_of(spec: JobSpec) -> SagaPart | None:
+    run_id, meta = saga_of_label(spec.run), decode_meta(spec.meta)
+    if run_id is None or meta.get("saga") != run_id:
+        return None
+    name, step = str(meta.get("saga_name", "")), str(meta.get("step", ""))
+    return SagaPart(id=run_id, name=name, step=step, is_undo=meta.get("undo") is True)
 
 
 def _causes(here: Situation) -> Iterator[Cause]:

@@ -2,6 +2,8 @@
 
 setup      the settings, and the store they name
 spool      jobs that wait for the store in a local file
+schedules  schedules that do not tick as they should
+sagas      sagas that are stuck, or that nothing drives
 work       queues, workers and jobs
 code       workers that run different code under one name
 slots      jobs that hold every slot while they wait for jobs that need one

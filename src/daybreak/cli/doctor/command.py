@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import click
 from rich.text import Text
 
+from daybreak.cli.doctor.sagas import about_sagas
 from daybreak.cli.doctor.schedules import about_schedules
 from daybreak.cli.doctor.setup import about_settings, about_store, about_writing
 from daybreak.cli.doctor.spool import about_spool
@@ -73,6 +74,7 @@ async def _check(client: Client, here: Session) -> list[Finding]:
     now = datetime.now(UTC)
     findings += [finding async for finding in about_watches(client, here, now)]
     findings += [finding async for finding in about_schedules(client, here, now)]
+    findings += [finding async for finding in about_sagas(client, here, now)]
     return [*findings, *[finding async for finding in about_work(client, here, now)]]
 
 

@@ -14,6 +14,7 @@ from daybreak.server.bodies.locks import ReleaseBody
 from daybreak.server.bodies.queues import QueueChanges
 from daybreak.server.bodies.resources import ResourceChanges
 from daybreak.server.bodies.runs import RowPage, RunBody, RunChanged, RunRetryBody
+from daybreak.server.bodies.sagas import SagaStart
 from daybreak.server.bodies.sign_in import SessionBody
 from daybreak.server.bodies.submissions import BatchBody, SubmitBody, Submitted
 
@@ -117,6 +118,7 @@ EXAMPLES: Final[dict[type[Struct], Any]] = {
     },
     RunRetryBody: {"state": "failed"},
     RunChanged: {"run": "overnight", "changed": 3},
+    SagaStart: {"saga": "execute", "context": {"image": "python"}, "id": "order-17"},
     QueueChanges: {"max_running": 4, "discipline": "aging", "patience": "10m"},
     ResourceChanges: {"slots": 2, "rate": "10/s", "burst": 5},
     ReleaseBody: {"owner": "pr-812"},

@@ -191,13 +191,23 @@ class CauseBody(Answer, frozen=True):
     command: str | None
 
 
+class SagaPartBody(Answer, frozen=True):
+    """What a job does in a saga: it runs this step, or undoes it."""
+
+    id: str
+    name: str
+    step: str
+    undo: bool
+
+
 class WhyBody(Answer, frozen=True):
-    """Why a job does not run, the most important cause first. The expected start is a range; it is null if it cannot be
-    predicted."""
+    """Why a job does not run, the most important cause first, and what it does in a saga. The expected start is a
+    range; it is null if it cannot be predicted."""
 
     job: str
     state: StateName
     causes: list[CauseBody]
+    saga: SagaPartBody | None
     starts_after: str | None
     starts_before: str | None
 

@@ -30,6 +30,7 @@ NAVIGATION: Final = (
     ("resources", "resources", "Resources"),
     ("locks", "locks", "Locks"),
     ("schedules", "schedules", "Schedules"),
+    ("sagas", "sagas", "Sagas"),
     ("workers", "workers", "Workers"),
     ("audit", "audit", "Audit"),
 )

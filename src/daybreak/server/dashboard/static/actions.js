@@ -120,7 +120,7 @@ document.addEventListener("submit", (event) => {
 document.querySelectorAll("form.filters").forEach((form) => form.addEventListener("submit", () => {
   for (const input of form.elements) if (input.name && !input.value) input.disabled = true;
 }));
-// Keys: / searches, g and a letter goes to a page, l pauses live updates.
+// Keys: / searches, g and a letter goes to a page (again: to the next one with this letter), l pauses live updates.
 let before = "";
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) return;
@@ -129,7 +129,8 @@ document.addEventListener("keydown", (event) => {
     if (search) { event.preventDefault(); search.focus(); }
   } else if (event.key === "l") document.getElementById("live")?.click();
   else if (before === "g") {
-    const link = [...document.querySelectorAll("nav a")].find((one) => one.textContent.toLowerCase().startsWith(event.key));
+    const links = [...document.querySelectorAll("nav a")].filter((one) => one.textContent.toLowerCase().startsWith(event.key));
+    const link = links[(links.findIndex((one) => one.ariaCurrent === "page") + 1) % links.length];
     if (link) location.assign(link.href);
   }
   before = event.key;

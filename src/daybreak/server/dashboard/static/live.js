@@ -5,8 +5,9 @@ const root = document.querySelector('meta[name="daybreak-root"]').content;
 const button = document.getElementById("live");
 const SLOW = 15000; // without news a page is fetched so often, because times pass: "2 min ago"
 const PAUSE = 1000;
+const FOLLOWING = 1500; // pages that show what follows from events, marked data-follows, are fetched once more
 
-let source = null, timer = null, wanted = false, fetching = false, paused = false, last = 0, forced = false;
+let source = null, timer = null, later = null, wanted = false, fetching = false, paused = false, last = 0, forced = false;
 
 function say(text) {
   if (button && button.textContent !== text) button.textContent = text;
@@ -16,7 +17,7 @@ function open() {
   if (source || paused || document.hidden) return;
   source = new EventSource(`${root}/api/v1/events?summary=true`);
   source.addEventListener("open", () => say("live"));
-  source.addEventListener("summary", soon);
+  source.addEventListener("summary", news);
   source.addEventListener("expired", () => { close(); open(); soon(); });
   source.onerror = () => say("reconnecting");
 }
@@ -24,6 +25,13 @@ function open() {
 function close() {
   if (source) source.close();
   source = null;
+}
+
+function news() {
+  soon();
+  if (!document.querySelector("[data-follows]")) return;
+  clearTimeout(later);
+  later = setTimeout(soon, FOLLOWING);
 }
 
 function soon() {
