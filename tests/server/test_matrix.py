@@ -110,6 +110,7 @@ async def path(app, jobs):
     )
     await write_run((await app.client()).store, "mail", run, 0)
     await save_mail_schedule(app)
+    app.task(name="mail", queue="mail")(lambda: None)
     sagas = Sagas(app)
     await sagas.start("mail")
     job = await jobs.submit(queue="mail", delay="1h", run="mail")

@@ -118,29 +118,11 @@ class Saga:
         """Start the saga with this context; it is durable when this returns. With an `id` of your own, starting it
         again with the same steps and context returns the same saga; with others it is a KeyConflict."""
         refuse_during_import("saga.start")
-        run_id, _ = await self.begin(await self._sessions.client(), context, id)
+        run_id, _ = await begin_saga(self, await self._sessions.client(), context, id)
         assert self._app is not None
         return SagaRun(self._app, run_id)
 
     start = blocking(astart)
-
-    async def begin(
-        self,
-        client: Client,
-        context: Mapping[str, Any] | None = None,
-        run_id: str | None = None,
-        *,
-        check_queue: Callable[[str], None] = lambda _: None,
-    ) -> tuple[str, bool]:
-        """Start the saga in the name of this client, on its loop. `check_queue` is called with the queue of each job
-        first, and may raise. Returns the id, and whether the saga is new."""
-        run_id = client.new_id() if run_id is None else _checked_id(run_id)
-        first = dict(_checked_context(self.name, context))
-        definition = tuple([await self._definition(step, first) for step in self._steps])
-        for queue in sorted(queues_of(definition)):
-            check_queue(queue)
-        is_new = await self._write(client, run_id, definition, await self._encoded(first))
-        return run_id, is_new
 
     async def _write(
         self, client: Client, run_id: str, definition: tuple[StepDefinition, ...], context: bytes
@@ -187,6 +169,25 @@ class Saga:
                 f"{bytes_text(MAX_CONTEXT)}; pass a File, or where the data is"
             )
         return encoded
+
+
+async def begin_saga(
+    saga: Saga,
+    client: Client,
+    context: Mapping[str, Any] | None = None,
+    run_id: str | None = None,
+    *,
+    check_queue: Callable[[str], None] = lambda _: None,
+) -> tuple[str, bool]:
+    """Start a saga in the name of this client, on its loop. `check_queue` is called with the queue of each job first,
+    and may raise. Returns the id, and whether the saga is new."""
+    run_id = client.new_id() if run_id is None else _checked_id(run_id)
+    first = dict(_checked_context(saga.name, context))
+    definition = tuple([await saga._definition(step, first) for step in saga._steps])  # noqa: SLF001 - one part
+    for queue in sorted(queues_of(definition)):
+        check_queue(queue)
+    encoded = await saga._encoded(first)  # noqa: SLF001
+    return run_id, await saga._write(client, run_id, definition, encoded)  # noqa: SLF001
 
 
 def parameter_of(task: Task[..., Any]) -> str:

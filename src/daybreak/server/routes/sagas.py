@@ -10,6 +10,7 @@ from daybreak.client.saga_changes import cancel_saga, find_saga, resume_saga
 from daybreak.client.saga_record import queues_of
 from daybreak.config import closest
 from daybreak.core.errors import SagaNotFound
+from daybreak.sagas.saga import begin_saga
 from daybreak.sagas.saga_info import saga_info
 from daybreak.sagas.saga_pages import page_of_sagas
 from daybreak.server.bodies.sagas import SagaBody, SagaList, SagaQuery, SagaStart, SagaStarted
@@ -49,7 +50,7 @@ async def start_saga(call: Call[None, SagaStart]) -> Any:
         hint = f"did you mean {close!r}?" if close else "the app of this server declares none of this name"
         raise Problem(INVALID, f"no saga named {call.body.saga!r}; {hint}")
     client, wanted = await call.client(), call.body.id or _id_of_key(call)
-    run_id, is_new = await saga.begin(client, call.body.context, wanted, check_queue=call.check_queue)
+    run_id, is_new = await begin_saga(saga, client, call.body.context, wanted, check_queue=call.check_queue)
     return Reply({"id": run_id, "is_new": is_new}, 201 if is_new else 200)
 
 
