@@ -37,6 +37,7 @@ def amend_chunk(tx: Transaction, request: Amend, seqs: Iterable[int], cursor: st
 
 def _load(tx: Transaction, request: Amend, seqs: Iterable[int]) -> dict[int, Row]:
     rows = tx.load(seqs)
+    flights.lock(tx, rows.values())
     if request.action == "retry" and (names := [row.unique for row in rows.values() if row.unique is not None]):
         tx.lock_names("unique", names)
     return rows

@@ -29,6 +29,7 @@ class Flights:
         self._by_number: dict[int, FlightEntry] = {}
         self._counted: dict[int, Counted] = {}  # as the store has counted it
         self._changed: dict[int, FlightEntry] = {}
+        self._leaders: dict[int, Row | None] = {}
 
     def load(self, flights: Iterable[str | None]) -> None:
         """Lock flights by name, and read them together."""
@@ -70,6 +71,15 @@ class Flights:
         self._by_flight[row.flight] = self._by_number[entry.number] = self._changed[entry.number] = entry
         self._counted[entry.number] = (False, 0)
         return entry
+
+    def leader(self, entry: FlightEntry) -> Row | None:
+        """The job that leads a flight, not to be changed. Its priority may have changed since it was read."""
+        assert entry.leader is not None
+        if (row := self._tx.loaded(entry.leader)) is not None:
+            return row
+        if entry.leader not in self._leaders:
+            self._leaders[entry.leader] = self._tx.peek(entry.leader)
+        return self._leaders[entry.leader]
 
     def change(self, entry: FlightEntry) -> None:
         """Mark an entry as changed."""
@@ -118,6 +128,12 @@ class Flights:
             entry.has_new_result = False
         for task, (more, bytes_more) in sorted(rooms.items()):
             self._tx.add_room(task, more, bytes_more)
+
+
+def lock(tx: Transaction, rows: Iterable[Row]) -> None:
+    """Lock the flights of these jobs together: one after the other could be a deadlock."""
+    if flown := [row.flight for row in rows if row.flight is not None]:
+        tx.flights.load(flown)
 
 
 def leave(tx: Transaction, row: Row) -> None:

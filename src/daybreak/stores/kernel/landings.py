@@ -45,7 +45,7 @@ def join(tx: Transaction, row: Row) -> Verdict:
 
 
 def _follow(tx: Transaction, row: Row, entry: FlightEntry) -> Verdict:
-    leader = None if entry.leader is None else tx.peek(entry.leader)
+    leader = tx.flights.leader(entry)
     if leader is None:
         entry.leader = row.seq
         tx.flights.change(entry)
@@ -66,8 +66,11 @@ def urge(tx: Transaction, row: Row, *, by: str) -> None:
     entry = tx.flights[row.flight]
     if entry is None or entry.leader is None:
         return
+    leader = tx.flights.leader(entry)
+    if leader is None or leader.state not in WAITING or leader.priority <= row.priority:
+        return
     leader = tx.load_free((entry.leader,)).get(entry.leader)
-    if leader is not None and leader.state in WAITING and row.priority < leader.priority:
+    if leader is not None and leader.state in WAITING and leader.priority > row.priority:
         moves.rerank(tx, leader, row.priority, by=by)
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from daybreak.core.model import FINAL, State
 from daybreak.store.protocol import Advanced
-from daybreak.stores.kernel import landings, moves, resource_queue
+from daybreak.stores.kernel import flights, landings, moves, resource_queue
 from daybreak.stores.kernel.port import NextDue
 from daybreak.stores.kernel.row import STEADY, WALL
 from daybreak.stores.kernel.transaction import Transaction
@@ -34,7 +34,9 @@ def promote(tx: Transaction, limit: int) -> int:
         due += tx.due(STEADY, tx.steady, limit)
     if wall is not None and wall <= tx.wall:
         due += tx.due(WALL, tx.wall, limit - len(due))
-    for row in tx.load(due).values():
+    rows = tx.load(due).values()
+    flights.lock(tx, rows)
+    for row in rows:
         row.clock = row.due = None
         moves.settle_in(tx, row)
         tx.record(row, "due", "", state=row.state)
@@ -46,7 +48,9 @@ def expire(tx: Transaction, limit: int) -> int:
     """Fail the waiting jobs that have expired, up to a limit."""
     tx.write()
     expired = 0
-    for row in tx.load(tx.overdue(limit)).values():
+    rows = tx.load(tx.overdue(limit)).values()
+    flights.lock(tx, rows)
+    for row in rows:
         # It may have started or ended while this transaction waited for its lock.
         if moves.is_overdue(tx, row) and row.state is not State.RUNNING and row.state not in FINAL:
             moves.expire(tx, row)

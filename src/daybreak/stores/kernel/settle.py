@@ -33,8 +33,7 @@ class Settling:
         rows = self._tx.load([settlement.seq for settlement in settlements if settlement.seq not in plain])
         if needy := [row for row in rows.values() if row.needs and row.state is State.RUNNING]:
             self._tx.gauges.load_needs(needy)
-        if flown := [row.flight for row in rows.values() if row.flight is not None]:
-            self._tx.flights.load(flown)
+        flights.lock(self._tx, rows.values())
         self._find_unused_calls(settlements, rows)
         answers = []
         for settlement in settlements:

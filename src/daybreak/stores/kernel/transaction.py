@@ -74,6 +74,10 @@ class Transaction(Tables):
         """One job that this transaction may change."""
         return self._rows.get(seq) or self.load((seq,)).get(seq)
 
+    def loaded(self, seq: int) -> Row | None:
+        """A job that this transaction has loaded already."""
+        return self._rows.get(seq)
+
     def load_id(self, job: str) -> Row | None:
         """The job with this id, which this transaction may change."""
         self._write_dropped()

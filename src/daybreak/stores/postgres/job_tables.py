@@ -100,6 +100,7 @@ class JobTables:
                 Bigints([r.created for r in rows]), Bigints([r.arrived for r in rows]),
                 Bigints([r.expires for r in rows]), Texts([s.by for s in specs]), Texts([s.run for s in specs]),
                 Texts([s.owner for s in specs]), Texts([s.key for s in specs]), Texts([s.unique for s in specs]),
+                Texts([r.flight for r in rows]),
                 Blobs([pack_options(s.options) for s in specs]), Blobs([pack_extra(s) for s in specs]),
                 Blobs([s.args for s in specs]),
             ),
@@ -175,7 +176,8 @@ class JobTables:
             (
                 _seqs(rows), Texts([r.state.value for r in rows]), Texts([r.reason for r in rows]),
                 Bigints([r.finished for r in rows]), Bigints([r.purge_at for r in rows]),
-                Blobs([r.result for r in rows]), *_moving_columns(rows),
+                Blobs([None if r.result_of is not None else r.result for r in rows]), *_moving_columns(rows),
+                Bigints([r.result_of for r in rows]),
             ),
         )  # fmt: skip
 
@@ -184,7 +186,8 @@ class JobTables:
             self._sql.insert_lease,
             (
                 _seqs(rows), Ints([lanes[r.name] for r in rows]), Smallints([r.priority for r in rows]),
-                Texts([r.unique for r in rows]), Ints([r.attempt for r in rows]), Ints([r.fence for r in rows]),
+                Texts([r.unique for r in rows]), Texts([r.flight for r in rows]),
+                Ints([r.attempt for r in rows]), Ints([r.fence for r in rows]),
                 Ints([r.n for r in rows]), Texts([r.worker for r in rows]), Bigints([r.until for r in rows]),
                 Bigints([r.term for r in rows]), Bigints([r.started for r in rows]), Texts([r.call for r in rows]),
                 Blobs([carry_of(r) for r in rows]), Texts([r.history for r in rows]),

@@ -10,7 +10,7 @@ from daybreak.stores.kernel.row import Row
 from daybreak.stores.postgres.arrays import Bigints, Texts
 from daybreak.stores.postgres.statement_transaction import StatementTransaction
 
-LOCK_CLASSES: Final[dict[NameKind, int]] = {"key": 0x44424B, "unique": 0x44424E, "record": 0x444252}
+LOCK_CLASSES: Final[dict[NameKind, int]] = {"key": 0x44424B, "unique": 0x44424E, "record": 0x444252, "flight": 0x444246}
 
 
 class NameTables(StatementTransaction):

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from datetime import datetime
+from typing import Any, TypeVar
 
 from daybreak.core.errors import BadInput
 from daybreak.core.events import Event
 from daybreak.core.model import FINAL, UNFINISHED, Job, Record, State
-from daybreak.core.units import clean, moment
+from daybreak.core.units import clean, micros, moment, period
 from daybreak.store.protocol import (
     POSITION_EXACT_TO,
     SCANNED_PER_CHUNK,
     SCANNED_PER_PAGE,
     Amend,
+    CacheEntry,
+    CachePage,
+    CacheQuery,
     Filter,
     KnownKey,
     Moved,
@@ -28,6 +32,7 @@ from daybreak.store.protocol import (
 from daybreak.stores.kernel import adopt
 from daybreak.stores.kernel.row import Row
 from daybreak.stores.postgres.arrays import Ints, Texts
+from daybreak.stores.postgres.flight_tables import unpack_parts
 from daybreak.stores.postgres.totals import to_totals
 from daybreak.stores.postgres.transaction import PostgresTransaction
 
@@ -37,6 +42,34 @@ NEWEST = 1 << 62
 BATCH_SIZE = 1000
 HELD = frozenset({State.SUSPENDED, State.BLOCKED})
 UNSUCCESSFUL = frozenset({State.FAILED, State.CANCELLED})
+
+
+def cached(tx: PostgresTransaction, query: CacheQuery, now: datetime | None) -> CachePage:
+    """One page of known results."""
+    used, number = parse_cursor(query.cursor, 2) if query.cursor else (NEWEST, NEWEST)
+    given = {
+        "now": tx.steady if now is None else micros(now), "used": used, "number": number, "limit": query.limit + 1,
+        "task": None if query.task is None else clean(query.task),
+        "flights": Texts([clean(flight) for flight in query.flights]),
+    }  # fmt: skip
+    if query.flights:
+        statement = tx.sql.cached_flights_named
+    else:
+        statement = tx.sql.cached_flights if query.task is None else tx.sql.cached_flights_of_task
+    found = tx.rows(statement, given)
+    cursor = None
+    if len(found) > query.limit:
+        found = found[: query.limit]
+        cursor = f"{found[-1][9]}:{found[-1][11]}"
+    return CachePage([_cache_entry(row) for row in found], cursor)
+
+
+def _cache_entry(row: Sequence[Any]) -> CacheEntry:
+    flight, task, version, job, parts, size, ran, hits, created, used, until, _ = row
+    return CacheEntry(
+        flight=flight, task=task, version=version, job=job, parts=unpack_parts(parts), size=size, ran=period(ran),
+        hits=hits, created_at=moment(created), used_at=moment(used), until=None if until is None else moment(until),
+    )  # fmt: skip
 
 
 def get(tx: PostgresTransaction, jobs: Sequence[str]) -> list[Job | None]:

@@ -30,6 +30,7 @@ class JobState(Struct, omit_defaults=True):
     failure: Failure | None = None
     since: int | None = None
     detached: bool = False
+    cached_from: str | None = None
 
 
 _unpack_carry = msgspec.msgpack.Decoder(JobState).decode
@@ -98,7 +99,7 @@ def row_of(values: Sequence[Any], name: LaneName) -> PostgresRow:
         seq, id_, _, band, order, priority, asked, created, arrived, expires, by, run, owner, key, uniq, options, extra,
         args, state, attempt, fence, n, started, progress, carry, note, message, history, clock, due, worker, until,
         term, call, reaped, alone, suspending, cancelling, reason, finished, purge_at, result, cause, ahead, group,
-        elements,
+        elements, flight, entry,
     ) = values  # fmt: skip
     chosen = unpack_options(options)
     carried = _NO_CARRY if carry is None else _unpack_carry(carry)
@@ -113,7 +114,8 @@ def row_of(values: Sequence[Any], name: LaneName) -> PostgresRow:
         group=group, elements=elements or 0, reaped=bool(reaped), alone=bool(alone), ahead=bool(ahead),
         detached=carried.detached,
         suspending=bool(suspending), cancelling=None if cancelling is None else cancelling.decode(), reason=reason,
-        finished=finished, purge_at=purge_at, result=result,
+        finished=finished, purge_at=purge_at, result=result, flight=flight, result_of=entry,
+        cached_from=carried.cached_from,
     )  # fmt: skip
     row.stored = row.place
     return row
@@ -173,7 +175,7 @@ def queued_row_of(head: QueuedHead, values: Sequence[Any], name: LaneName) -> Po
     """A queued job: its head, and a row of the statement `lock_ready_free`."""
     (
         seq, attempt, fence, n, carry, history, id_, asked, created, by, run, owner, key, uniq, options, extra, args,
-        arrived, started, progress, note, message,
+        arrived, started, progress, note, message, flight,
     ) = values  # fmt: skip
     chosen = unpack_options(options)
     carried = _NO_CARRY if carry is None else _unpack_carry(carry)
@@ -184,7 +186,7 @@ def queued_row_of(head: QueuedHead, values: Sequence[Any], name: LaneName) -> Po
         band=head.band, ord=head.ord, expires=head.expires, state=State.QUEUED, attempt=attempt, fence=fence, n=n,
         lost=carried.lost, timeouts=carried.timeouts, checkpoint=carried.checkpoint, failure=carried.failure,
         note=text_of(note), message=text_of(message), progress=progress, started=started, blocked_since=carried.since,
-        history=history,
+        history=history, flight=flight,
     )  # fmt: skip
     row.stored = row.place
     return row
@@ -193,9 +195,13 @@ def queued_row_of(head: QueuedHead, values: Sequence[Any], name: LaneName) -> Po
 def carry_of(row: Row) -> bytes | None:
     """What a job carries over, packed."""
     is_new = row.failure is None and row.checkpoint is None and row.blocked_since is None and not row.detached
-    if is_new and not row.lost and not row.timeouts:
+    if is_new and not row.lost and not row.timeouts and row.cached_from is None:
         return None
-    return pack_carry(JobState(row.lost, row.timeouts, row.checkpoint, row.failure, row.blocked_since, row.detached))
+    return pack_carry(
+        JobState(
+            row.lost, row.timeouts, row.checkpoint, row.failure, row.blocked_since, row.detached, row.cached_from
+        )
+    )  # fmt: skip
 
 
 def text_of(packed: bytes | None) -> str:

@@ -46,7 +46,7 @@ from daybreak.store.protocol import (
     Watch,
 )
 from daybreak.store.sanitize import cleaned_amend, cleaned_beat, cleaned_moved, cleaned_settlement
-from daybreak.stores.kernel import adopt, amend, records, settle
+from daybreak.stores.kernel import adopt, amend, landings, records, settle
 from daybreak.stores.kernel.exchange import puts_of
 from daybreak.stores.postgres import event_feed, outbox, read
 from daybreak.stores.postgres.address import parse_address
@@ -74,7 +74,7 @@ class PostgresStore:
         name="postgres",
         durable="every commit is synced to the server's disk, by its settings",
         shared=True,
-        features=frozenset({"resources", "batches"}),
+        features=frozenset({"resources", "batches", "cache"}),
     )
 
     def __init__(
@@ -249,11 +249,13 @@ class PostgresStore:
     async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
         return await self._in_use().do(lambda engine: engine.purge(purge, _micros(now)))
 
-    async def cached(self, query: CacheQuery, *, now: datetime | None = None) -> CachePage:  # noqa: ARG002 - no feature "cache"
-        return CachePage([], None)
+    async def cached(self, query: CacheQuery, *, now: datetime | None = None) -> CachePage:
+        return await self._read(lambda tx: read.cached(tx, query, now))  # type: ignore[no-any-return]
 
-    async def uncache(self, request: Uncache, *, now: datetime | None = None) -> Uncached:  # noqa: ARG002 - no feature "cache"
-        return Uncached(0, again=False)
+    async def uncache(self, request: Uncache, *, now: datetime | None = None) -> Uncached:
+        return await self._in_use().do(
+            lambda engine: engine.write(lambda tx: landings.uncache(tx, request), _micros(now))
+        )
 
     async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:
         return await self._read(lambda tx: read.pack(tx, jobs))  # type: ignore[no-any-return]

@@ -1,18 +1,19 @@
 """One transaction on the tables of PostgreSQL, and what it writes once, at its end: tallies, totals and events.
 
 Locks are taken in this order, so that transactions cannot deadlock: the resource lock, queues, idempotency keys, unique
-names, records, jobs. A transaction that finds out late that it needs the resource lock starts over with it
-(`faults.NeedsResourceLock`). Under the resource lock, no other transaction changes a queued, blocked or suspended job
-that needs resources."""
+names, records, jobs, flights, and then other jobs of these flights, but only if nobody has them locked. A transaction
+that finds out late that it needs the resource lock starts over with it (`faults.NeedsResourceLock`). Under the resource
+lock, no other transaction changes a queued, blocked or suspended job that needs resources."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
 
+from daybreak.core.flights import is_flight_cause
 from daybreak.core.model import FINAL, State
 from daybreak.core.resource_gauge import MAX_PARKED_PER_CLAIM
 from daybreak.store.protocol import EVENTS_TOPIC, Claim
@@ -21,9 +22,9 @@ from daybreak.stores.kernel.port import Head, HeldLease, Mate, NextDue
 from daybreak.stores.kernel.row import Row
 from daybreak.stores.postgres import event_lines, faults, outbox
 from daybreak.stores.postgres.arrays import Bigints, Blobs, Bools, Floats, Ints, Smallints, Texts
+from daybreak.stores.postgres.flight_tables import FlightTables
 from daybreak.stores.postgres.job_tables import TABLES, JobTables, cause_of
 from daybreak.stores.postgres.lanes import Lanes
-from daybreak.stores.postgres.name_tables import NameTables
 from daybreak.stores.postgres.resource_tables import ResourceTables
 from daybreak.stores.postgres.rows import (
     BlockedMate,
@@ -44,6 +45,7 @@ from daybreak.stores.postgres.totals import tally_columns, total_columns
 EVENTS_PER_FEED_ROW: Final = 500
 FIRST_MATES: Final = 32
 ACCEPTED_PER_CLAIM: Final = 100  # jobs from the outbox, more than the claim asks for
+LOCKED_IF_FREE: Final = frozenset({"ready", "delayed", "held"})
 UNLOCKED_BESIDE_RESOURCES: Final = frozenset({State.QUEUED, State.BLOCKED, State.SUSPENDED})
 
 
@@ -61,7 +63,7 @@ class PackedLease(HeldLease):
         return pack_carry(carry)
 
 
-class PostgresTransaction(NameTables, SettingTables, ResourceTables):
+class PostgresTransaction(FlightTables, SettingTables, ResourceTables):
     """One transaction of the general path."""
 
     row_type = PostgresRow
@@ -125,6 +127,20 @@ class PostgresTransaction(NameTables, SettingTables, ResourceTables):
                 return rows
             for table, found in sorted(unlocked.items()):
                 self._locked.update(self.seqs(self.sql.text(f"lock_{table}"), Bigints(sorted(found))))
+
+    def load_free(self, seqs: Iterable[int]) -> dict[int, Row]:
+        """Only jobs that wait are locked in this way."""
+        wanted = list(seqs)
+        tables: dict[str, list[int]] = {}
+        free = {seq for seq in wanted if seq in self._rows or seq in self._locked}
+        for row in self.peek_rows([seq for seq in wanted if seq not in free]):
+            if self._is_protected(row):
+                free.add(row.seq)
+            elif (table := TABLES[row.state]) in LOCKED_IF_FREE:
+                tables.setdefault(table, []).append(row.seq)
+        for table, found in sorted(tables.items()):
+            free.update(self._lock_found(self.sql.text(f"lock_free_{table}"), Bigints(found)))
+        return self.load([seq for seq in wanted if seq in free])
 
     def _is_protected(self, row: Row) -> bool:
         """Whether the resource lock is enough to change a job. For a job that needs resources it is required."""
@@ -283,7 +299,7 @@ class PostgresTransaction(NameTables, SettingTables, ResourceTables):
         if before == after:
             return
         for cause, by in ((before, -1), (after, 1)):
-            if cause is not None:
+            if cause is not None and not is_flight_cause(cause):
                 self.gauges.load((cause,))
                 self._waiting[cause] += by
                 self._recounted.add(cause)

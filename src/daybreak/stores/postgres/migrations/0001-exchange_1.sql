@@ -66,7 +66,7 @@ BEGIN
         -- A change of queue settings waits for the claims that do not see it, and precedes all later ones.
         PERFORM pg_advisory_xact_lock_shared(4473428, hashtext('daybreak.ready'));
         SELECT EXISTS (SELECT 1 FROM daybreak.queue q WHERE q.name = ANY (c_queues) AND q.max_running IS NOT NULL)
-                   OR EXISTS (SELECT 1 FROM daybreak.incoming),
+                   OR EXISTS (SELECT 1 FROM daybreak.incoming) OR EXISTS (SELECT 1 FROM daybreak.flight f WHERE f.landing),
                least((SELECT min(d.due) FROM daybreak.delayed d WHERE d.clock = 0),
                      (SELECT min(d.due) - p_offset FROM daybreak.delayed d WHERE d.clock = 1)),
                (SELECT min(g.look) FROM daybreak.gauge g WHERE g.look IS NOT NULL), array_agg(l.id), array_agg(a.turn)
@@ -182,7 +182,7 @@ BEGIN
                          s_rans, s_waits)
                 WITH ORDINALITY AS a(q, f, attempt, keep, result, carry, note, id, tail, what, ran, waited, o)
             WHERE l.seq = a.q AND l.fence = a.f AND l.cancelling IS NULL AND (p_alone OR l.needs IS NULL)
-              AND l.batch_group IS NULL AND NOT (l.n >= 399 AND (l.n + 1) % 200 = 0)
+              AND l.batch_group IS NULL AND l.flight IS NULL AND NOT (l.n >= 399 AND (l.n + 1) % 200 = 0)
             RETURNING l.seq, l.lane, l.priority, l.fence, l.n + 1 AS n, l.started, l.progress, l.message, l.uniq,
                       l.needs, l.history, a.attempt, a.keep, a.result, a.carry, a.note, a.id, a.o,
                       CASE WHEN s_counts IS NULL THEN 'completed' ELSE a.what END AS what, a.ran, a.waited,
@@ -283,10 +283,10 @@ BEGIN
         INTO ready_row;
         SELECT * INTO what FROM daybreak.job j WHERE j.seq = ready_row.seq;
         line := '{"n":' || ready_row.n || ',"at":' || wall || c_tail || ',"attempt":' || ready_row.attempt || ',"fence":' || ready_row.fence || '}';
-        INSERT INTO daybreak.lease (seq, until, term, started, lane, attempt, fence, n, priority, worker, call, uniq, carry,
+        INSERT INTO daybreak.lease (seq, until, term, started, lane, attempt, fence, n, priority, worker, call, uniq, flight, carry,
                                     history, needs, ahead)
         VALUES (ready_row.seq, at + c_term, c_term, wall, what.lane, ready_row.attempt, ready_row.fence, ready_row.n, what.priority, c_worker, c_call,
-                what.uniq, ready_row.carry, CASE WHEN ready_row.history IS NULL THEN line ELSE ready_row.history || E'\n' || line END, ready_row.needs,
+                what.uniq, what.flight, ready_row.carry, CASE WHEN ready_row.history IS NULL THEN line ELSE ready_row.history || E'\n' || line END, ready_row.needs,
                 coalesce(c_begins < 1, false));
         IF ready_row.expires IS NOT NULL THEN
             UPDATE daybreak.job j SET expires = NULL WHERE j.seq = ready_row.seq;
@@ -321,15 +321,15 @@ BEGIN
             RETURNING r.seq, r.attempt + 1 AS attempt, r.fence + 1 AS fence, r.n + 1 AS n, r.carry, r.history, r.expires,
                       r.needs, p.o
         ), taken AS MATERIALIZED (
-            SELECT g.*, j.created, j.id, j.lane, j.priority, j.asked, j.by, j.run, j.owner, j.key, j.uniq, j.options, j.extra,
-                   j.args,
+            SELECT g.*, j.created, j.id, j.lane, j.priority, j.asked, j.by, j.run, j.owner, j.key, j.uniq, j.flight, j.options,
+                   j.extra, j.args,
                    '{"n":' || g.n || ',"at":' || wall || c_tail || ',"attempt":' || g.attempt || ',"fence":' || g.fence || '}'
                        AS line
             FROM gone g CROSS JOIN LATERAL (SELECT * FROM daybreak.job j WHERE j.seq = g.seq OFFSET 0) j
         ), leased AS (
             INSERT INTO daybreak.lease (seq, until, term, started, lane, attempt, fence, n, priority, worker, call, uniq,
-                                        carry, history, needs, ahead)
-            SELECT seq, at + c_term, c_term, wall, lane, attempt, fence, n, priority, c_worker, c_call, uniq, carry,
+                                        flight, carry, history, needs, ahead)
+            SELECT seq, at + c_term, c_term, wall, lane, attempt, fence, n, priority, c_worker, c_call, uniq, flight, carry,
                    CASE WHEN history IS NULL THEN line ELSE history || E'\n' || line END, needs, coalesce(o > c_begins, false)
             FROM taken
         ), forgotten AS (

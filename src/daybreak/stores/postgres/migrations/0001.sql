@@ -47,6 +47,7 @@ CREATE TABLE daybreak.job (
     owner text COLLATE "C",
     key text COLLATE "C",
     uniq text COLLATE "C",
+    flight text COLLATE "C",
     options bytea,
     extra bytea,
     args bytea NOT NULL
@@ -171,6 +172,7 @@ CREATE TABLE daybreak.lease (
     worker text COLLATE "C" NOT NULL,
     call text COLLATE "C",
     uniq text COLLATE "C",
+    flight text COLLATE "C",
     progress double precision,
     cancelling bytea,
     carry bytea,
@@ -184,6 +186,7 @@ CREATE TABLE daybreak.lease (
 CREATE INDEX lease_batch_group ON daybreak.lease (batch_group) WHERE batch_group IS NOT NULL;
 CREATE INDEX lease_until ON daybreak.lease (until);
 
+-- `entry`: the row of `flight` whose result the job has; its own `result` is NULL then.
 CREATE TABLE daybreak.done (
     seq bigint PRIMARY KEY,
     finished bigint NOT NULL,
@@ -199,11 +202,46 @@ CREATE TABLE daybreak.done (
     carry bytea,
     note bytea,
     message bytea,
-    history text
+    history text,
+    entry bigint
 );
 CREATE INDEX done_purge ON daybreak.done (purge_at, seq) WHERE purge_at IS NOT NULL;
 CREATE INDEX done_unhappy ON daybreak.done (state, seq) WHERE state <> 'completed';
 CREATE INDEX done_reason ON daybreak.done (reason, seq) WHERE reason IS NOT NULL;
+
+-- A flight is all jobs that compute the same. As long as its result is not known, it has a leader, which computes it.
+-- `flight` is NULL once the result was dropped from the cache; the row lives until no job has its result (`refs`).
+-- `landing`: some of its followers are still to be looked after. Whoever reads a row to change it locks the name first.
+CREATE SEQUENCE daybreak.flight_number;
+CREATE TABLE daybreak.flight (
+    number bigint PRIMARY KEY,
+    created bigint NOT NULL,
+    used bigint NOT NULL,
+    leader bigint,
+    size bigint NOT NULL,
+    ran bigint NOT NULL,
+    until bigint,
+    hits bigint NOT NULL,
+    refs bigint NOT NULL,
+    version integer NOT NULL,
+    landing boolean NOT NULL,
+    is_known boolean NOT NULL,
+    flight text COLLATE "C",
+    task text COLLATE "C" NOT NULL,
+    job text COLLATE "C" NOT NULL,
+    parts text NOT NULL
+) WITH (fillfactor = 70);
+CREATE UNIQUE INDEX flight_flight ON daybreak.flight (flight) WHERE flight IS NOT NULL;
+CREATE INDEX flight_used ON daybreak.flight (used, number) WHERE flight IS NOT NULL AND is_known;
+CREATE INDEX flight_task ON daybreak.flight (task, used, number) WHERE flight IS NOT NULL AND is_known;
+CREATE INDEX flight_until ON daybreak.flight (until, number) WHERE flight IS NOT NULL AND until IS NOT NULL;
+CREATE INDEX flight_landing ON daybreak.flight (number) WHERE landing;
+
+-- The result of a flight: beside it, because a flight is written with every job that uses the result.
+CREATE TABLE daybreak.result (number bigint PRIMARY KEY, result bytea);
+
+-- How many results a task has in the cache, and how many bytes they are.
+CREATE TABLE daybreak.room (task text COLLATE "C" PRIMARY KEY, entries bigint NOT NULL, size bigint NOT NULL) WITH (fillfactor = 50);
 
 -- An idempotency key outlives its job. Once a purge has deleted the job, submits under the key are refused until `dropped`;
 -- then the key is free. `at` is the time of the submit under the key, where that is not the time of the job's own submit.

@@ -30,24 +30,26 @@ INSERT INTO daybreak.feed (at, ids, runs, lines) VALUES (%b::bigint, %b::text, %
 -- name: may_advance
 -- Each value is read from the first entry of its index: the planner may answer an IN or an EXISTS with a full scan.
 SELECT t.now, t.has_incoming OR coalesce(least(t.first, t.second, t.look) <= t.now, false)
-           OR coalesce(t.expires <= t.now, false),
+           OR coalesce(t.expires <= t.now, false) OR t.landing IS NOT NULL,
        least(t.first, t.second, t.look)
 FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - a.offset_ AS now,
              EXISTS (SELECT 1 FROM daybreak.incoming) AS has_incoming,
              (SELECT min(d.due) FROM daybreak.delayed d WHERE d.clock = 0) AS first,
              (SELECT min(d.due) - a.offset_ FROM daybreak.delayed d WHERE d.clock = 1) AS second,
              (SELECT min(g.look) FROM daybreak.gauge g WHERE g.look IS NOT NULL) AS look,
-             (SELECT min(j.expires) FROM daybreak.job j WHERE j.expires IS NOT NULL) AS expires
+             (SELECT min(j.expires) FROM daybreak.job j WHERE j.expires IS NOT NULL) AS expires,
+             (SELECT min(f.number) FROM daybreak.flight f WHERE f.landing) AS landing
       FROM (SELECT %b::bigint AS offset_) a) t
 
 -- name: may_purge
 -- Each value is read from the first entry of its index. The feed is purged in order, so its first row decides.
 SELECT t.now, coalesce(t.done <= t.now, false) OR coalesce(t.first_event <= t.now - %b::bigint, false)
-           OR coalesce(t.dropped <= t.now, false)
+           OR coalesce(t.dropped <= t.now, false) OR coalesce(t.lapsed <= t.now, false)
 FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - %b::bigint AS now,
              (SELECT min(d.purge_at) FROM daybreak.done d WHERE d.purge_at IS NOT NULL) AS done,
              (SELECT f.at FROM daybreak.feed f ORDER BY f.pos LIMIT 1) AS first_event,
-             (SELECT min(k.dropped) FROM daybreak.idem k WHERE k.dropped IS NOT NULL) AS dropped) t
+             (SELECT min(k.dropped) FROM daybreak.idem k WHERE k.dropped IS NOT NULL) AS dropped,
+             (SELECT min(f.until) FROM daybreak.flight f WHERE f.flight IS NOT NULL AND f.until IS NOT NULL) AS lapsed) t
 
 -- name: oldest_feed
 SELECT f.pos, f.at, f.xid::text::bigint, (SELECT sum(r) FROM unnest(f.runs) r)::bigint FROM daybreak.feed f ORDER BY f.pos LIMIT %b::bigint

@@ -5,10 +5,10 @@ DELETE FROM daybreak.job j WHERE j.seq = ANY (%b::bigint[])
 
 -- name: insert_job
 INSERT INTO daybreak.job (seq, id, lane, band, ord, priority, asked, created, arrived, expires, by, run, owner, key, uniq,
-                          options, extra, args)
+                          flight, options, extra, args)
 SELECT * FROM unnest(%b::bigint[], %b::text[], %b::integer[], %b::smallint[], %b::bigint[], %b::smallint[], %b::smallint[],
-    %b::bigint[], %b::bigint[], %b::bigint[], %b::text[], %b::text[], %b::text[], %b::text[], %b::text[], %b::bytea[],
-    %b::bytea[], %b::bytea[])
+    %b::bigint[], %b::bigint[], %b::bigint[], %b::text[], %b::text[], %b::text[], %b::text[], %b::text[], %b::text[],
+    %b::bytea[], %b::bytea[], %b::bytea[])
 
 -- name: load_jobs
 -- Jobs in any state. In one snapshot a job is in exactly one of the tables lease, ready, done, delayed and held.
@@ -27,7 +27,8 @@ SELECT j.seq, j.id, j.lane, j.band, j.ord, j.priority, j.asked, j.created, j.arr
        coalesce(l.history, r.history, d.history, w.history, h.history),
        coalesce(w.clock, h.clock), coalesce(w.due, h.due),
        l.worker, l.until, l.term, l.call, l.reaped, l.alone, l.suspending, l.cancelling,
-       d.reason, d.finished, d.purge_at, d.result, h.cause, l.ahead, l.batch_group, l.elements
+       d.reason, d.finished, d.purge_at, coalesce(d.result, f.result), h.cause, l.ahead, l.batch_group, l.elements, j.flight,
+       d.entry
 FROM unnest(%b::bigint[]) AS asked(seq)
 CROSS JOIN LATERAL (SELECT * FROM daybreak.job j WHERE j.seq = asked.seq OFFSET 0) j
 LEFT JOIN LATERAL (SELECT * FROM daybreak.lease l WHERE l.seq = j.seq OFFSET 0) l ON true
@@ -36,6 +37,7 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (SELECT * FROM daybreak.done d WHERE d.seq = j.seq OFFSET 0) d ON true
 LEFT JOIN LATERAL (SELECT * FROM daybreak.delayed w WHERE w.seq = j.seq OFFSET 0) w ON true
 LEFT JOIN LATERAL (SELECT * FROM daybreak.held h WHERE h.seq = j.seq OFFSET 0) h ON true
+LEFT JOIN LATERAL (SELECT x.result FROM daybreak.result x WHERE x.number = d.entry OFFSET 0) f ON true
 
 -- name: next_seqs
 SELECT nextval('daybreak.seq') FROM generate_series(1, %b::integer)

@@ -12,9 +12,9 @@ FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::boolean[], %b::boolean
 WHERE l.seq = a.seq
 
 -- name: insert_lease
-INSERT INTO daybreak.lease (seq, lane, priority, uniq, attempt, fence, n, worker, until, term, started, call, carry, history,
-                            needs, ahead, batch_group, elements)
-SELECT * FROM unnest(%b::bigint[], %b::integer[], %b::smallint[], %b::text[], %b::integer[], %b::integer[], %b::integer[],
+INSERT INTO daybreak.lease (seq, lane, priority, uniq, flight, attempt, fence, n, worker, until, term, started, call, carry,
+                            history, needs, ahead, batch_group, elements)
+SELECT * FROM unnest(%b::bigint[], %b::integer[], %b::smallint[], %b::text[], %b::text[], %b::integer[], %b::integer[], %b::integer[],
     %b::text[], %b::bigint[], %b::bigint[], %b::bigint[], %b::text[], %b::bytea[], %b::text[],
     %b::text[], %b::boolean[], %b::bigint[], %b::integer[])
 

@@ -80,7 +80,7 @@ WHERE j.seq = ANY (%b::bigint[]) ORDER BY p.seq FOR UPDATE OF p
 -- name: lock_ready_free
 -- Locks the chosen jobs that no other transaction holds; returns all that a lease carries.
 SELECT l.seq, l.attempt, l.fence, l.n, l.carry, l.history, j.id, j.asked, j.created, j.by, j.run, j.owner, j.key, j.uniq,
-       j.options, j.extra, j.args, j.arrived, l.started, l.progress, l.note, l.message
+       j.options, j.extra, j.args, j.arrived, l.started, l.progress, l.note, l.message, j.flight
 FROM unnest(%b::integer[], %b::smallint[], %b::bigint[], %b::bigint[]) AS a(lane, band, ord, seq)
 CROSS JOIN LATERAL (
     SELECT p.seq, p.attempt, p.fence, p.n, p.carry, p.history, p.started, p.progress, p.note, p.message FROM daybreak.ready p
@@ -90,7 +90,8 @@ CROSS JOIN LATERAL (SELECT * FROM daybreak.job j WHERE j.seq = l.seq OFFSET 0) j
 -- name: next_due
 SELECT (SELECT min(d.due) FROM daybreak.delayed d WHERE d.clock = 0),
        (SELECT min(d.due) FROM daybreak.delayed d WHERE d.clock = 1),
-       (SELECT min(g.look) FROM daybreak.gauge g WHERE g.look IS NOT NULL)
+       (SELECT min(g.look) FROM daybreak.gauge g WHERE g.look IS NOT NULL),
+       (SELECT min(f.number) FROM daybreak.flight f WHERE f.landing) IS NOT NULL
 
 -- name: share_claims
 -- Shared by all claims; excludes a change of queue settings.
