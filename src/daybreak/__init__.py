@@ -7,6 +7,7 @@ from daybreak.api.job_outcome import JobOutcome
 from daybreak.api.task import Task
 from daybreak.client.client import Client
 from daybreak.core.errors import (
+    AttemptOver,
     BadInput,
     DaybreakError,
     JobCancelled,
@@ -53,6 +54,7 @@ from daybreak.values import File, Secret
 __all__ = [
     "Adaptive",
     "Admission",
+    "AttemptOver",
     "BadInput",
     "Breaker",
     "Choice",

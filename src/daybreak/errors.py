@@ -1,6 +1,7 @@
 """Every error that Daybreak raises on purpose. Defined in `daybreak.core.errors`."""
 
 from daybreak.core.errors import (
+    AttemptOver,
     BadArguments,
     BadFile,
     BadInput,
@@ -53,6 +54,7 @@ from daybreak.core.errors import (
 )
 
 __all__ = [
+    "AttemptOver",
     "BadArguments",
     "BadFile",
     "BadInput",

@@ -494,3 +494,26 @@ async def auntil_cancelled(ctx: Context) -> str:
     finally:
         tell(ctx, "heard")
     return "never"
+
+
+# -- work that goes on elsewhere ---------------------------------------------------------------------------------------
+
+
+@app.task(retry=SOON)
+def pod(ctx: Context, deadline: str = "1h") -> str:
+    tell(ctx, "began", pid=os.getpid())
+    return ctx.detach(deadline)
+
+
+@app.task(retry=SOON)
+async def apod(ctx: Context, deadline: str = "1h") -> str:
+    tell(ctx, "began", pid=os.getpid())
+    return ctx.detach(deadline)
+
+
+@app.task(retry=SOON)
+def fast_pod(ctx: Context) -> str:
+    """Its pod is done before the task returns."""
+    app.finish(ctx.job, f"result {ctx.attempt}", fence=ctx.fence)
+    tell(ctx, "finished")
+    return ctx.detach("1h")

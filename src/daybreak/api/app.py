@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from daybreak.api.spooled_submits import SpooledSubmits
     from daybreak.api.stats import Stats
     from daybreak.api.trends import Trends
-    from daybreak.core.model import Retry
+    from daybreak.client.finish import Finished
+    from daybreak.core.model import Failure, Retry
     from daybreak.feeds.bridge import Bridge
     from daybreak.feeds.bridge.declaration import Read
     from daybreak.feeds.drop_folder import FolderWatch
@@ -473,6 +474,49 @@ class Daybreak:
 
     count = blocking(acount)
 
+    async def afinish(
+        self,
+        job: JobHandle[Any] | str,
+        result: object = None,
+        *,
+        fence: int | None = None,
+        error: BaseException | Failure | str | None = None,
+        permanent: bool = False,
+        cancelled: bool = False,
+        timed_out: bool = False,
+        note: str = "",
+        by: str | None = None,
+    ) -> Finished:
+        """End a job whose work went on elsewhere (`ctx.detach`): with its result, or with how it ended otherwise.
+
+        `fence` is the number that `ctx.fence` gave to the attempt; without it, the attempt that is detached now is
+        ended. A result has the type that the task returns, or its plain form. An `error` is an exception or a text, and
+        is retried as that of any attempt unless it is `permanent`. The same outcome again answers as the first time.
+        AttemptOver if the attempt has ended otherwise."""
+        from daybreak.api.detached_jobs import Report, finish  # noqa: PLC0415 - few programs finish jobs
+
+        report = Report(
+            result=result, error=error, permanent=permanent, cancelled=cancelled, timed_out=timed_out, note=note
+        )
+        return await self._sessions.here(
+            finish(self._sessions, self.program, self.hooks, _job_id(job), report, fence=fence, by=by)
+        )
+
+    finish = blocking(afinish)
+
+    async def aextend(
+        self, job: JobHandle[Any] | str, deadline: object, *, fence: int | None = None, by: str | None = None
+    ) -> JobInfo:
+        """Give a job whose work goes on elsewhere a new deadline, counted from now."""
+        until = duration(deadline, "deadline")
+        extended = await self._sessions.here(
+            self._with_client(lambda client: client.extend(_job_id(job), until, fence=fence, by=by))
+        )
+        whole, decode = await self._sessions.files.whole(extended)
+        return info_of(whole, self.program, decode)
+
+    extend = blocking(aextend)
+
     def queue(self, name: str) -> QueueHandle:
         """Return a handle on a queue: to add and take items without workers, to inspect, pause and change it."""
         from daybreak.api.queues import QueueHandle  # noqa: PLC0415 - not needed where workers take the jobs
@@ -799,6 +843,14 @@ class Daybreak:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def _job_id(job: object) -> str:
+    if isinstance(job, JobHandle):
+        return job.id
+    if isinstance(job, str):
+        return job
+    raise BadInput(f"{job!r:.60} is no job: pass its handle or its id")
 
 
 def _is_run(value: object) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 from daybreak import telemetry, values
 from daybreak.client.coalescer import Coalescer
 from daybreak.client.duration_stats import DurationStats
+from daybreak.client.finish import Finished, FinishedWith, extend, finish
 from daybreak.client.job_logs import JobLogs, delete_logs, read_logs
 from daybreak.client.job_stacks import JobStack, ask_for_stack
 from daybreak.core.errors import (
@@ -267,6 +268,14 @@ class Client:
             "sent; try again later"
         )
 
+    def chance(self) -> float:
+        """A random number, for jitter."""
+        return self._world.chance.random()
+
+    async def call(self, call: Coroutine[Any, Any, T]) -> T:
+        """Await a call of the store within the patience."""
+        return await self._call(call)
+
     async def _call(self, call: Coroutine[Any, Any, T]) -> T:
         with patience.within(self._patience):
             return await call
@@ -398,6 +407,17 @@ class Client:
     async def start_now(self, job: str, *, note: str = "") -> Amendment:
         """Queue a scheduled job before its time, or a failed attempt before its delay is over."""
         return await self._amend_one("start", job, note=note)
+
+    async def finish(
+        self, job: str, outcome: FinishedWith, *, fence: int | None = None, by: str | None = None
+    ) -> Finished:
+        """End the attempt with this fence, which goes on elsewhere; without a fence, the one that is detached now. The
+        same outcome again answers as the first time; AttemptOver if the attempt ended otherwise."""
+        return await finish(self, job, outcome, fence=fence, by=by)
+
+    async def extend(self, job: str, deadline: timedelta, *, fence: int | None = None, by: str | None = None) -> Job:
+        """Give a detached job a new deadline, counted from now."""
+        return await extend(self, job, deadline, fence=fence, by=by)
 
     async def retry(self, job: str, *, note: str = "") -> Amendment:
         """Run a finished job again, with all its attempts. Its history continues."""

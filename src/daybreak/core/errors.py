@@ -35,6 +35,7 @@ DaybreakError
 ├── TooLate (TimeoutError)         raised by limit_time(): the block ran longer than its limit
 ├── CalledDuringImport             a job or a worker was started while a worker imports the module
 ├── LeaseLost                      another worker holds the job now; drop the result and go on
+│   └── AttemptOver                raised by finish() and extend(): the attempt with this fence has ended otherwise
 ├── RecordChanged                  a compare-and-set lost the race; read the record again
 ├── CursorExpired                  the events after this cursor were purged
 └── StoreError
@@ -418,6 +419,17 @@ class LeaseLost(DaybreakError):
 
     def __init__(self, job: str, fence: int) -> None:
         super().__init__(f"job {job} is no longer held under fence {fence}: its result is dropped")
+        self.job = job
+        self.fence = fence
+
+
+class AttemptOver(LeaseLost):
+    """The attempt with this fence has ended already, and not with this outcome. Nothing was written."""
+
+    def __init__(self, job: str, fence: int, story: str) -> None:
+        DaybreakError.__init__(
+            self, f"job {job}: the attempt with fence {fence} is over: {story}; this outcome was not recorded"
+        )
         self.job = job
         self.fence = fence
 

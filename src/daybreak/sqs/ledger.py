@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from daybreak.client.leases import lease_of
 from daybreak.core.errors import BadInput, StoreCorrupt
-from daybreak.core.model import HandedBack, Job, Lost, Outcome, State
+from daybreak.core.model import Ending, HandedBack, Job, Lost, State
 from daybreak.core.units import moment
 from daybreak.sqs import messages as wire
 from daybreak.sqs.claim_check import ClaimCheck
@@ -111,7 +111,9 @@ class Ledger:
         return job
 
     def _is_current(self, job: Job, delivery: wire.Delivery | wire.TaskMessage) -> bool:
-        return job.state is State.RUNNING and job.fence == delivery.fence and job.spec.holder is None
+        return (
+            job.state is State.RUNNING and job.fence == delivery.fence and job.spec.holder is None and not job.detached
+        )
 
     async def _beat(self, beats: Sequence[wire.Beating], applied: Applied) -> None:
         """Bind deliveries and extend their leases. Those that do not count are told to stop."""
@@ -171,7 +173,7 @@ class Ledger:
         outcome = wire.outcome_of(message, result, await self._checks.check_out(message.checkpoint))
         await self._settle(job, outcome, applied, by=delivery.worker_id)
 
-    async def _settle(self, job: Job, outcome: Outcome, applied: Applied, *, by: str) -> None:
+    async def _settle(self, job: Job, outcome: Ending, applied: Applied, *, by: str) -> None:
         """Settle by the policy, as a local worker does; then delete the delivery's record."""
         lease = replace(lease_of(job), checkpoint=job.checkpoint)
         reply = await self._source.exchange([(lease, outcome)], None, by=by[:MAX_BY])

@@ -13,13 +13,14 @@ from msgspec import Struct
 from daybreak.core.errors import BadInput
 from daybreak.core.model import (
     Cancelled,
+    Detached,
     Done,
+    Ending,
     Failed,
     Failure,
     HandedBack,
     JobSpec,
     Lost,
-    Outcome,
     Suspended,
     TimedOut,
 )
@@ -102,12 +103,13 @@ class Heartbeat(_Message, frozen=True, tag="heartbeat"):
 class Ended(_Message, frozen=True, tag="outcome"):
     """Worker to ledger, in the status queue or, for a recoverable failure, in the retry queue: how a delivery ended.
 
-    `how` is one of done, failed, timed out, lost, cancelled, suspended, handed back."""
+    `how` is one of done, failed, timed out, lost, cancelled, suspended, handed back, detached; `delay` is the
+    deadline of a detached one."""
 
     v: int
     delivery: Delivery
     how: str
-    status: Literal["Completed", "Failed", "Pending"]
+    status: Literal["Completed", "Failed", "Pending", "In-progress"]
     failure_reason: str = ""
     ran: float = 0.0
     result: Payload | None = None
@@ -207,10 +209,12 @@ def _read(decoder: msgspec.json.Decoder[M], body: str) -> M:
 
 # -- outcomes ----------------------------------------------------------------------------------------------------------
 
-_STATUS: Final = {"done": "Completed", "handed back": "Pending", "suspended": "Pending", "lost": "Pending"}
+_STATUS: Final = {
+    "done": "Completed", "handed back": "Pending", "suspended": "Pending", "lost": "Pending", "detached": "In-progress",
+}  # fmt: skip
 
 
-def ended(delivery: Delivery, outcome: Outcome, payload: Payload | None, checkpoint: Payload | None) -> Ended:
+def ended(delivery: Delivery, outcome: Ending, payload: Payload | None, checkpoint: Payload | None) -> Ended:
     """The message of an outcome. `payload` is its result, and `checkpoint` the latest checkpoint of the delivery."""
     how, fields = _fields(outcome)
     return Ended(
@@ -224,7 +228,7 @@ def ended(delivery: Delivery, outcome: Outcome, payload: Payload | None, checkpo
     )
 
 
-def _fields(outcome: Outcome) -> tuple[str, dict[str, Any]]:
+def _fields(outcome: Ending) -> tuple[str, dict[str, Any]]:
     match outcome:
         case Done(_, ran, note):
             return "done", {"ran": ran, "note": note}
@@ -239,11 +243,13 @@ def _fields(outcome: Outcome) -> tuple[str, dict[str, Any]]:
             return "cancelled", {"by": by}
         case Suspended(note):
             return "suspended", {"note": note}
+        case Detached(deadline):
+            return "detached", {"delay": deadline.total_seconds()}
         case HandedBack(delay=delay, unused=unused):
             return "handed back", {"delay": None if delay is None else delay.total_seconds(), "unused": unused}
 
 
-def outcome_of(message: Ended, result: bytes | None, checkpoint: bytes | None) -> Outcome:
+def outcome_of(message: Ended, result: bytes | None, checkpoint: bytes | None) -> Ending:
     """The outcome that a message tells of. Raises BadInput for one that makes no sense."""
     match message.how:
         case "done":
@@ -261,5 +267,7 @@ def outcome_of(message: Ended, result: bytes | None, checkpoint: bytes | None) -
         case "handed back":
             delay = None if message.delay is None else timedelta(seconds=message.delay)
             return HandedBack(checkpoint, delay, message.unused)
+        case "detached":
+            return Detached(timedelta(seconds=message.delay or 0.0))
         case _:
             raise BadInput(f"how={message.how!r:.40} is no way in which a delivery ends")

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from daybreak.core.errors import BadFile, BadInput, StoreCorrupt, StoreError, TooLarge
-from daybreak.core.model import Done, Failed, Failure, HandedBack, Lease, Outcome, Suspended
+from daybreak.core.model import Detached, Done, Ending, Failed, Failure, HandedBack, Lease, Suspended
 from daybreak.core.units import moment
 from daybreak.files import Blobs
 from daybreak.policy.retry import classify
@@ -168,7 +168,7 @@ class RemoteSource:
             return written_limit(lease)
         return timedelta(seconds=held.task.limit)
 
-    async def exchange(self, ended: Sequence[tuple[Lease, Outcome]], claim: ClaimRequest | None) -> ExchangeResult:
+    async def exchange(self, ended: Sequence[tuple[Lease, Ending]], claim: ClaimRequest | None) -> ExchangeResult:
         settled = await self._report(ended)
         if claim is None or claim.limit < 1:
             return ExchangeResult(settled, [])
@@ -287,7 +287,7 @@ class RemoteSource:
 
     # -- outcomes ------------------------------------------------------------------------------------------------------
 
-    async def _report(self, ended: Sequence[tuple[Lease, Outcome]]) -> list[Settled]:
+    async def _report(self, ended: Sequence[tuple[Lease, Ending]]) -> list[Settled]:
         found = [(self._held.get((lease.seq, lease.fence)), outcome) for lease, outcome in ended]
         held = [(one, outcome) for one, outcome in found if one is not None]
         await self._send_outcomes(held)
@@ -298,9 +298,10 @@ class RemoteSource:
         return [
             Settled(lease, settle(lease, outcome, chance=0.5, by=self.worker), accepted=True)
             for lease, outcome in ended
+            if not isinstance(outcome, Detached)
         ]
 
-    async def _send_outcomes(self, ended: Sequence[tuple[Held, Outcome]]) -> None:
+    async def _send_outcomes(self, ended: Sequence[tuple[Held, Ending]]) -> None:
         """Tell the ledger, then delete the task messages. Killed in between, a message is delivered again and returned
         to the ledger, which knows the outcome."""
         bodies: dict[str, list[str]] = {}
@@ -311,7 +312,7 @@ class RemoteSource:
             await self._queues.send(queue, batch)
         await self._queues.delete([held.message for held, _ in ended])
 
-    async def _addressed(self, held: Held, outcome: Outcome) -> tuple[str, str]:
+    async def _addressed(self, held: Held, outcome: Ending) -> tuple[str, str]:
         try:
             body = await self._outcome_body(held, outcome)
         except TooLarge as error:
@@ -322,7 +323,7 @@ class RemoteSource:
         )
         return self._retry if is_recoverable else self._status, body
 
-    async def _outcome_body(self, held: Held, outcome: Outcome) -> str:
+    async def _outcome_body(self, held: Held, outcome: Ending) -> str:
         result = await self._checks.check_in(outcome.result) if isinstance(outcome, Done) else None
         checkpoint = None
         if isinstance(outcome, HandedBack | Suspended):

@@ -9,12 +9,14 @@ import math
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from daybreak import values
 from daybreak.core.errors import BadInput, DaybreakError, TooLarge
+from daybreak.core.units import ZERO, duration
 from daybreak.values.errors import Refusal, step
 from daybreak.values.tagged_json import from_tagged, to_tagged, write_dict, write_json
 
@@ -109,6 +111,7 @@ class Context:
         self.note = ""  # what the job's record says about a success, for people
         self._reporter = reporter or NoReporter()
         self._stop: str | None = None
+        self._detached_for: timedelta | None = None
         self._scratch: Path | None = None
         self._scratch_in = scratch
         # Values by their path, already encoded, so that a task can change its own objects later without effect.
@@ -129,16 +132,19 @@ class Context:
     def progress(self, fraction: float, message: str = "") -> None:
         """Report how far the work is, from 0 to 1. Cheap: only the latest report is passed on, a few times a second."""
         check_fraction(fraction)
+        self._refuse_detached("progress")
         self._reporter.progress(float(fraction), str(message))
 
     def checkpoint(self, state: object) -> None:
         """Store `state` for a later attempt, which finds it as `ctx.state`. It is durable when this returns. If it
         cannot be stored, the earlier checkpoint stays. Changing `state` afterwards has no effect on what is stored."""
+        self._refuse_detached("checkpoint")
         with self._keeping(state, STATE) as kept:
             self._reporter.keep(kept)
 
     async def acheckpoint(self, state: object) -> None:
         """As `checkpoint`, for async tasks."""
+        self._refuse_detached("acheckpoint")
         with self._keeping(state, STATE) as kept:
             await self._reporter.akeep(kept)
 
@@ -153,6 +159,7 @@ class Context:
         """Call the function and store its result under this name. A later attempt returns the stored result instead of
         calling the function again."""
         if name not in self._results:
+            self._refuse_detached("step")
             with self._keeping_step(name, function(*args, **kwargs)) as kept:
                 self._reporter.keep(kept)
         return self._results[name]  # type: ignore[no-any-return]
@@ -160,9 +167,34 @@ class Context:
     async def astep(self, name: str, function: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
         """As `step`, for async functions."""
         if name not in self._results:
+            self._refuse_detached("astep")
             with self._keeping_step(name, await function(*args, **kwargs)) as kept:
                 await self._reporter.akeep(kept)
         return self._results[name]  # type: ignore[no-any-return]
+
+    def detach(self, deadline: object) -> Any:
+        """Let the work of this attempt go on elsewhere: call it last, as `return ctx.detach(deadline="24h")`.
+
+        When the task returns, its worker is free, and the job stays `running` and keeps its slots, until
+        `app.finish(job, ..., fence=ctx.fence)` or a message ends it. If nobody does before the deadline, counted from
+        then, the attempt has timed out. The task must return None, and cannot report anything any more. Nothing is
+        detached if it raises an error. Returns None; the annotation lets tasks of any return type write `return`."""
+        detached_for = duration(deadline, "detach: deadline")
+        if detached_for <= ZERO:
+            raise BadInput(f"detach: the deadline {deadline!r:.40} is over at once; write a time such as '24h'")
+        self._detached_for = detached_for
+
+    @property
+    def detached_for(self) -> timedelta | None:
+        """The deadline that was given to `detach`; None if it was not called."""
+        return self._detached_for
+
+    def _refuse_detached(self, what: str) -> None:
+        if self._detached_for is not None:
+            raise DaybreakError(
+                f"ctx.{what}() was called after ctx.detach(): the attempt is given up then; report it before, and call "
+                "ctx.detach() last"
+            )
 
     @contextlib.contextmanager
     def _keeping_step(self, name: str, result: object) -> Iterator[bytes]:

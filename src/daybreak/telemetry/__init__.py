@@ -14,10 +14,11 @@ costs one check."""
 from daybreak.telemetry.job_log import (
     changed_code,
     describe_code_change,
+    detached,
     duplicates_of_other_code,
     lost,
     settled,
     shed,
 )
 
-__all__ = ["changed_code", "describe_code_change", "duplicates_of_other_code", "lost", "settled", "shed"]
+__all__ = ["changed_code", "describe_code_change", "detached", "duplicates_of_other_code", "lost", "settled", "shed"]

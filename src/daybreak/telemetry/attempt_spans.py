@@ -115,6 +115,10 @@ class AttemptSpans:
             events=() if failure is None else (_exception(failure, end),),
         )
 
+    def detached(self, lease: Lease) -> None:
+        """Forget an attempt that goes on elsewhere: whoever runs it traces it."""
+        self._times.pop((lease.seq, lease.fence), None)
+
     def _write_wait(self, lease: Lease, parent: SpanContext) -> None:
         since = min(waiting_since(lease), lease.started_at)
         self._write(

@@ -95,6 +95,14 @@ def describe_code_change(spec: JobSpec, job: str) -> str:
     )
 
 
+def detached(lease: Lease, deadline: timedelta) -> None:
+    """Log that the attempt goes on elsewhere."""
+    _log.info(
+        "%s %s: attempt %d goes on elsewhere, for at most %s",
+        lease.spec.task, lease.spec.id, lease.attempt, deadline,
+    )  # fmt: skip
+
+
 def lost(lease: Lease) -> None:
     """Log that a job lost its lease while it ran."""
     _log.warning(

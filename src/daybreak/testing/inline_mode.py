@@ -16,12 +16,15 @@ from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any, Final, Self
 
+from msgspec.structs import replace
+
 from daybreak import values
 from daybreak.api.app import Daybreak
+from daybreak.client.leases import lease_of
 from daybreak.core.errors import DaybreakError
-from daybreak.core.model import HandedBack, JobSpec, Lease, Outcome, State
-from daybreak.core.units import duration, span
-from daybreak.store.protocol import LATEST, Inserted, Verdict
+from daybreak.core.model import Ending, HandedBack, JobSpec, Lease, Lost, State
+from daybreak.core.units import duration, moment, span
+from daybreak.store.protocol import LATEST, Filter, Inserted, Query, Verdict
 from daybreak.tasks.context import Context
 from daybreak.testing.clock import HandClock
 from daybreak.testing.inline_doubles import InlinePortal, InlineReporter, InlineSessions, InlineStore, driven
@@ -157,14 +160,31 @@ class Inline:
         until = self.clock.steady() + span(by)
         while True:
             advanced = await self.store.advance()
+            deadline = await self._time_out_detached()
             await self._work(run)
             left = timedelta(microseconds=until - self.clock.steady())
             if advanced.again:
                 continue
             if left <= timedelta():
                 return
-            next_in = (await self.store.advance()).next_in
+            waits = [wait for wait in ((await self.store.advance()).next_in, deadline) if wait is not None]
+            next_in = min(waits, default=None)
             self.clock.advance(left if next_in is None else min(left, max(next_in, timedelta(microseconds=1))))
+
+    async def _time_out_detached(self) -> timedelta | None:
+        """Time out jobs whose work went on elsewhere beyond its deadline, as a reaper does. Returns the time until the
+        next deadline."""
+        now, waits = moment(self.clock.wall()), []
+        running = await self.store.find(Query(filter=Filter(states=frozenset({State.RUNNING})), limit=MAX_SUBMITTED))
+        for job in running.jobs:
+            if job.detached and job.leased_until is not None:
+                if job.leased_until > now:
+                    waits.append(job.leased_until - now)
+                else:
+                    lease = replace(lease_of(job), checkpoint=job.checkpoint, detached=True)
+                    for settled in (await self._source().exchange([(lease, Lost())], None)).settled:
+                        self._settled(settled)
+        return min(waits, default=None)
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
@@ -189,7 +209,7 @@ class Inline:
 
     async def _rounds(self, run: _Run) -> None:
         """Claim, run and settle one job at a time, until no job is due and no retry is pending."""
-        ended: list[tuple[Lease, Outcome]] = []
+        ended: list[tuple[Lease, Ending]] = []
         source, queues = self._source(), len(self._queues)
         while True:
             if len(self._queues) != queues:
@@ -225,7 +245,7 @@ class Inline:
             await source.exchange([(lease, HandedBack())], None)
             raise DaybreakError(self._endless)
 
-    async def _perform(self, lease: Lease, run: _Run, source: LocalSource) -> Outcome:
+    async def _perform(self, lease: Lease, run: _Run, source: LocalSource) -> Ending:
         limit = written_limit(lease)
         held = HeldLease(lease, None if limit is None else limit.total_seconds())
         work = work_of(lease)

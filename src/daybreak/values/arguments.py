@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from daybreak.core.errors import BadArguments, TooLarge
+from daybreak.core.errors import BadArguments
 from daybreak.core.units import counted
 from daybreak.values.errors import DEPTH_LIMIT, Refusal, short_repr, step
 from daybreak.values.lazy import once
-from daybreak.values.tagged_json import TAG, check_text, escape_dict, read_json, to_tagged, untagged_dict, write_json
+from daybreak.values.tagged_json import TAG, check_text, escape_dict, read_json, untagged_dict, write_json
 
 if TYPE_CHECKING:
     from daybreak.values.codec import Codec
@@ -163,7 +163,7 @@ class Arguments:
     def accept(self, named: Mapping[str, object]) -> dict[str, object]:
         """Convert values to the annotated types. A value may also be in its plain form (a dict for a dataclass, a
         string for a date), as in upgraded arguments or in JSON of other programs. The result is for `encode_named`."""
-        return self._convert(named, _accept_value)
+        return self._convert(named, lambda codec, value: codec.accept(value))
 
     def _convert(self, named: Mapping[str, Any], convert: Callable[[Codec, Any], object]) -> dict[str, object]:
         found: dict[str, object] = {}
@@ -194,13 +194,3 @@ class Arguments:
         close = get_close_matches(str(name), known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"its parameters: {', '.join(map(repr, known)) or 'none'}"
         raise BadArguments(f"{self._name}() has no parameter {name!r}; {hint}")
-
-
-def _accept_value(codec: Codec, value: object) -> Any:
-    try:
-        codec.write(value, 1)
-    except Refusal as refusal:
-        if issubclass(refusal.error, TooLarge):
-            raise
-        return codec.read(to_tagged(value, 1))
-    return value

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from daybreak.core.errors import BadArguments, NotEncodable
+from daybreak.core.errors import BadArguments, NotEncodable, TooLarge
 from daybreak.values.equality import difference
 from daybreak.values.errors import Refusal, mismatch, short_repr
 from daybreak.values.secret import HIDDEN
@@ -34,6 +34,16 @@ class Codec:
 
     def read(self, raw: Any) -> Any:
         raise NotImplementedError
+
+    def accept(self, value: object) -> Any:
+        """The value, or what its plain form means: a dict for a dataclass, a string for a date."""
+        try:
+            self.write(value, 1)
+        except Refusal as refusal:
+            if issubclass(refusal.error, TooLarge):
+                raise
+            return self.read(to_tagged(value, 1))
+        return value
 
     def parse(self, text: str) -> Any:
         """Parse a value from the command line: as JSON, unless the codec overrides this."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from daybreak.values.codec import Codec
 
 SPILLED: Final = "file result"
+SPILL_ABOVE: Final = 64 * 1024  # bytes of an encoded result
 _SPILL_MARK: Final = b'{"$":["file result",'
 
 
@@ -57,6 +58,14 @@ class Result:
         except Refusal as refusal:
             raise refusal.as_error("result") from None
         return write_json(written)
+
+    def accept(self, value: object) -> Any:
+        """A result that comes from outside, converted to the annotated type: it may be in its plain form, as in JSON of
+        other programs. Raises BadArguments if it is not a valid result."""
+        try:
+            return self._codec.accept(value)
+        except Refusal as refusal:
+            raise refusal.as_error("result") from None
 
     def decode(self, data: bytes) -> Any:
         with suppress(Refusal):

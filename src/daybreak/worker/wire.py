@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from typing import Any, Final, Literal
 
 import msgspec
@@ -125,16 +126,18 @@ class SetupFailed(Struct, array_like=True, tag=1):
 
 
 class Ended(Struct, array_like=True, gc=False):
-    """How one job ended, as seen by the child. `at` is when, in seconds of the wall clock, if the attempt is traced."""
+    """How one job ended, as seen by the child. `at` is when, in seconds of the wall clock, if the attempt is traced;
+    `detached_for` is how long the work may go on elsewhere."""
 
     seq: int
     fence: int
-    status: Literal["done", "failed", "cancelled", "suspended", "timed out", "handed back"]
+    status: Literal["done", "failed", "cancelled", "suspended", "timed out", "handed back", "detached"]
     ran_for: float
     result: bytes | None = None
     failure: Failure | None = None
     note: str = ""
     at: float = 0.0
+    detached_for: timedelta | None = None
 
 
 class Report(Struct, array_like=True, tag=2):

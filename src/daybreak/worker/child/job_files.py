@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from daybreak.core.errors import BadFile, Permanent, StoreCorrupt
 from daybreak.files import Blobs, blobs_at
@@ -19,11 +19,10 @@ from daybreak.files.machine_cache import machine_cache
 from daybreak.system.file_content import digest_of
 from daybreak.tasks.context import Context
 from daybreak.values.file import Content, File, collecting, digests_in, opening
-from daybreak.values.result import spilled
+from daybreak.values.result import SPILL_ABOVE, spilled
 
 T = TypeVar("T")
 
-SPILL_ABOVE: Final = 64 * 1024  # bytes of an encoded result
 _log = logging.getLogger("daybreak.job")
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -18,9 +19,10 @@ from daybreak.tasks.context import MAX_STORED_BYTES, Context, TaskReporter, curr
 from daybreak.tasks.registry import Definition, Program
 from daybreak.telemetry.submit_spans import enter_context, leave_context
 from daybreak.values.file import MARK, NotStored
+from daybreak.values.result import SPILL_ABOVE
 from daybreak.worker.child.failures import failure_of, message_of
 from daybreak.worker.child.forked import exit_if_forked
-from daybreak.worker.child.job_files import SPILL_ABOVE, JobFiles
+from daybreak.worker.child.job_files import JobFiles
 from daybreak.worker.child.working_directory import WorkingDirectory
 from daybreak.worker.wire import Ended, Work
 
@@ -93,6 +95,8 @@ class Runner:
                 with self._wrapped(ctx):
                     returned = task.function(*args, **kwargs)
             exit_if_forked(pid)
+            if ctx.detached_for is not None:
+                return _detached(work, returned, ctx.detached_for, started_at)
             return self._done(work, task, returned, started_at, ctx)
         except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome
             exit_if_forked(pid, error)
@@ -121,6 +125,8 @@ class Runner:
                 with self._wrapped(ctx):
                     returned = await task.function(*args, **kwargs)
             exit_if_forked(pid)
+            if ctx.detached_for is not None:
+                return _detached(work, returned, ctx.detached_for, started_at)
             return await self._adone(work, task, returned, started_at, ctx)
         except BaseException as error:  # noqa: BLE001
             exit_if_forked(pid, error)
@@ -184,6 +190,21 @@ class Runner:
             for wrap in self._program.wraps:
                 around.enter_context(wrap(ctx))
             return around.pop_all()
+
+
+def _detached(work: Work, returned: object, detached_for: timedelta, started_at: float) -> Ended:
+    ran_for = time.monotonic() - started_at
+    if returned is None:
+        return Ended(work.seq, work.fence, "detached", ran_for, detached_for=detached_for)
+    failure = Failure(
+        message=clean(
+            f"it called ctx.detach() and returned a result: {_repr(returned)}\nReturn None: the result of a "
+            "detached job is what app.finish() is given"
+        ),
+        kinds=("daybreak.errors.BadInput", "ValueError"),
+        verdict="permanent",
+    )
+    return Ended(work.seq, work.fence, "failed", ran_for, failure=failure)
 
 
 def _unstorable(work: Work, returned: object, error: Exception, started_at: float) -> Ended:

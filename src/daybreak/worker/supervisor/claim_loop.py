@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
-from daybreak.core.model import Lease, Outcome
+from daybreak.core.model import Ending, Lease
 from daybreak.store.protocol import Watch
 from daybreak.system.ports import Clock, World
 from daybreak.worker.supervisor.exchange_retry import ExchangeRetry
@@ -193,7 +193,7 @@ class ClaimLoop:
         self._accept(result)
         self._schedule_next_claim(result, room)
 
-    async def _exchange(self, ended: list[tuple[Lease, Outcome]], claim: ClaimRequest | None) -> ExchangeResult:
+    async def _exchange(self, ended: list[tuple[Lease, Ending]], claim: ClaimRequest | None) -> ExchangeResult:
         result, is_repeated = await self._exchange_retry.exchange(ended, claim)
         if is_repeated and claim is not None:
             self._orphaned_leases.watch(claim)

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from daybreak.core.errors import StoreError, StoreTooNew
-from daybreak.core.model import Lease, Outcome
+from daybreak.core.model import Ending, Lease
 from daybreak.system.ports import World
 from daybreak.worker.supervisor.lease_source import ClaimRequest, ExchangeResult, Source
 
@@ -34,7 +34,7 @@ class ExchangeRetry:
         return self._retrying > 0
 
     async def exchange(
-        self, ended: Sequence[tuple[Lease, Outcome]], claim: ClaimRequest | None
+        self, ended: Sequence[tuple[Lease, Ending]], claim: ClaimRequest | None
     ) -> tuple[ExchangeResult, bool]:
         """The reply of the store, and whether the exchange was repeated.
 

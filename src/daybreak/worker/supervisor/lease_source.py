@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from daybreak.core.model import Lease, Outcome, Settlement
+from daybreak.core.model import Detached, Ending, Lease, Outcome, Settlement
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import Beat, Claim, Exchange, Extended, Store, Watch, work_topic, worker_topic
 from daybreak.system.ports import World
@@ -46,12 +46,14 @@ class Settled(Struct, frozen=True, gc=False):
 
 
 class ExchangeResult(Struct, frozen=True):
-    """The reply to an exchange. `next_in`: when the next job falls due; `again`: the store has more work right now."""
+    """The reply to an exchange. `next_in`: when the next job falls due; `again`: the store has more work right now.
+    `detached` are the leases that were given up to go on elsewhere."""
 
     settled: list[Settled]
     leases: list[Lease]
     next_in: timedelta | None = None
     again: bool = False
+    detached: tuple[tuple[Lease, Detached], ...] = ()
 
 
 class Source(Protocol):
@@ -59,7 +61,7 @@ class Source(Protocol):
 
     worker: str
 
-    async def exchange(self, ended: Sequence[tuple[Lease, Outcome]], claim: ClaimRequest | None) -> ExchangeResult:
+    async def exchange(self, ended: Sequence[tuple[Lease, Ending]], claim: ClaimRequest | None) -> ExchangeResult:
         """Report the outcomes of leases and claim new ones, in one step. Outcomes may be reported repeatedly."""
         ...
 
@@ -88,9 +90,10 @@ class LocalSource:
         self.logs: JobLogs | None = None
 
     async def exchange(
-        self, ended: Sequence[tuple[Lease, Outcome]], claim: ClaimRequest | None, *, by: str | None = None
+        self, ended: Sequence[tuple[Lease, Ending]], claim: ClaimRequest | None, *, by: str | None = None
     ) -> ExchangeResult:
         """`by` is who ended the leases, if it was not this worker."""
+        detached, ended = await self._detach(ended)
         if ended:
             signals = self._signals.collect(ended)
             if signals:
@@ -114,7 +117,33 @@ class LocalSource:
             Settled(lease, settlement, accepted)
             for (lease, _), settlement, accepted in zip(ended, settlements, reply.settled, strict=True)
         ]
-        return ExchangeResult(settled, reply.leases, reply.next_in, reply.again)
+        return ExchangeResult(settled, reply.leases, reply.next_in, reply.again, detached)
+
+    async def _detach(
+        self, ended: Sequence[tuple[Lease, Ending]]
+    ) -> tuple[tuple[tuple[Lease, Detached], ...], list[tuple[Lease, Outcome]]]:
+        """Detach those of these leases that go on elsewhere. Returns them, and all others.
+
+        A lease that is not held any more was finished by somebody who was faster, or was lost: both is in order."""
+        rest: list[tuple[Lease, Outcome]] = []
+        detached: list[tuple[Lease, Detached]] = []
+        for lease, ending in ended:
+            if isinstance(ending, Detached):
+                detached.append((lease, ending))
+            else:
+                rest.append((lease, ending))
+        if not detached:
+            return (), rest
+        if self.logs is not None:
+            await self.logs.save_before_settling(lease for lease, _ in detached)
+        replies = await self._store.extend(
+            [
+                Beat(seq=lease.seq, fence=lease.fence, lease_for=ending.deadline, detach=True, job=lease.job)
+                for lease, ending in detached
+            ]
+        )
+        held = [pair for pair, reply in zip(detached, replies, strict=True) if reply.held and not reply.cancel]
+        return tuple(held), rest
 
     async def run(self) -> None:
         """Publish resource health, and tell of probes, forever."""

@@ -6,7 +6,18 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from daybreak.core.model import Cancelled, Done, Failed, Failure, HandedBack, Lost, Outcome, Suspended, TimedOut
+from daybreak.core.model import (
+    Cancelled,
+    Detached,
+    Done,
+    Ending,
+    Failed,
+    Failure,
+    HandedBack,
+    Lost,
+    Suspended,
+    TimedOut,
+)
 from daybreak.worker.supervisor.child import HeldLease
 from daybreak.worker.wire import Ended
 
@@ -17,7 +28,7 @@ def timed_out(held: HeldLease, ran_for: float) -> TimedOut:
     return TimedOut(timedelta(seconds=after), held.hang_message, held.stack)
 
 
-def outcome_of(held: HeldLease, ended: Ended) -> Outcome:
+def outcome_of(held: HeldLease, ended: Ended) -> Ending:
     """The outcome that a child reported."""
     match ended.status:
         case "done":
@@ -30,11 +41,13 @@ def outcome_of(held: HeldLease, ended: Ended) -> Outcome:
             return timed_out(held, ended.ran_for)
         case "handed back":
             return HandedBack()
+        case "detached":
+            return Detached(ended.detached_for or timedelta())
         case _:
             return Failed(ended.failure or Failure(message="it failed without an error"), ended.ran_for)
 
 
-def outcome_after_stop(held: HeldLease, outcome: Outcome, now: float) -> Outcome:
+def outcome_after_stop(held: HeldLease, outcome: Ending, now: float) -> Ending:
     """The outcome of a job that was asked to stop: if it ended because of that, the reason for the stop decides."""
     match held.stop_reason, outcome:
         case "cancel", Lost() | HandedBack():

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from daybreak.core.model import Cancelled, HandedBack, Lease, Lost, Outcome, Suspended
+from daybreak.core.model import Cancelled, Ending, HandedBack, Lease, Lost, Suspended
 from daybreak.store.protocol import Extended
 from daybreak.system.ports import Clock
 from daybreak.telemetry.attempt_spans import AttemptSpans
@@ -68,8 +68,8 @@ class Pool:
         self.busy = asyncio.Event()
         self.may_find_work = True
         self.announced = False
-        self.ended: list[tuple[Lease, Outcome]] = []
-        self.reporting: list[tuple[Lease, Outcome]] = []
+        self.ended: list[tuple[Lease, Ending]] = []
+        self.reporting: list[tuple[Lease, Ending]] = []
         self._work_announced = asyncio.Event()
         self._heartbeats: Heartbeats | None = None
         self._spans: AttemptSpans | None = None
@@ -245,7 +245,7 @@ class Pool:
 
     # -- outcomes ------------------------------------------------------------------------------------------------------
 
-    def _report(self, ended: list[tuple[Lease, Outcome]]) -> None:
+    def _report(self, ended: list[tuple[Lease, Ending]]) -> None:
         if ended:
             self.ended += ended
             self.changed.set()
@@ -258,7 +258,7 @@ class Pool:
         """Hand back leases that this worker did not know of: it is unknown whether their jobs have started."""
         self._report([(lease, HandedBack()) for lease in leases])
 
-    def _end_lease(self, held: HeldLease, outcome: Outcome) -> None:
+    def _end_lease(self, held: HeldLease, outcome: Ending) -> None:
         """Report the outcome of a lease, taking into account whether its job was asked to stop."""
         if held.alone:
             self._quarantine.on_ended(held.lease.seq)

@@ -19,7 +19,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from daybreak.core.model import HandedBack, Lease, Outcome
+from daybreak.core.model import Ending, HandedBack, Lease
 from daybreak.system.ports import Clock
 from daybreak.worker.supervisor.child import Child
 from daybreak.worker.supervisor.children import Children
@@ -107,7 +107,7 @@ class Quarantine:
         clock: Clock,
         *,
         is_async: bool,
-        report: Callable[[list[tuple[Lease, Outcome]]], None],
+        report: Callable[[list[tuple[Lease, Ending]]], None],
     ) -> None:
         self.heartbeats: Heartbeats | None = None
         self._probation = probation

@@ -249,6 +249,10 @@ class Worker:
     def _on_exchanged(self, result: ExchangeResult) -> None:
         for settled in result.settled:
             self._on_settled(settled)
+        for lease, detached in result.detached:
+            telemetry.detached(lease, detached.deadline)
+            if self.spans is not None:
+                self.spans.detached(lease)
         if self._listener is not None:
             for lease in result.leases:
                 self._listener.started(lease)

@@ -1,0 +1,82 @@
+"""Real workers and work that goes on elsewhere: the worker is free, it may stop, be killed or start again meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+from worker_processes import until
+from worker_tasks import apod, app, fast_pod, noop, pod
+
+from daybreak import AttemptOver, State
+
+
+def is_detached(job):
+    return until(lambda: info if (info := job.info()).detached else None, f"{job} is detached")
+
+
+@pytest.mark.parametrize("task", [pod, apod], ids=["sync", "async"])
+def test_a_detached_job_outlives_its_worker_and_is_finished_from_outside(stage, began, task):
+    job = task.submit()
+    with stage.process("--processes", "1", "--async-jobs", "1") as worker:
+        fence = began(job)["fence"]
+        info = is_detached(job)
+        assert (info.state, info.fence, info.worker is not None) == (State.RUNNING, fence, True)
+        assert noop.submit(1).result(timeout="20s") == 1  # its only process is free
+        assert worker.stop() == 0
+    assert job.info() == info  # a worker that stops hands back what it runs, and this is not among it
+    with stage.process("--processes", "1", "--name", "other") as other:
+        assert noop.submit(2).result(timeout="20s") == 2
+        assert other.stop() == 0
+    assert job.info().detached
+    app.finish(job, "done", fence=fence)
+    assert job.result() == "done"
+    assert [event.kind for event in job.history()] == ["submitted", "started", "detached", "completed"]
+
+
+def test_a_killed_worker_does_not_take_a_detached_job_with_it(stage, began):
+    job = pod.submit()
+    with stage.process("--processes", "1") as worker:
+        fence = began(job)["fence"]
+        is_detached(job)
+        worker.kill()
+    with stage.process("--processes", "1", "--name", "other") as other:
+        other.wait_ready(app)
+        assert noop.submit(2).result(timeout="20s") == 2
+        assert job.info().detached
+        app.finish(job, "done", fence=fence)
+        assert job.result(timeout="20s") == "done"
+        assert other.stop() == 0
+
+
+def test_a_lost_outcome_ends_with_the_deadline_and_the_older_pod_is_refused(stage, began):
+    job = pod.submit("2s")
+    with stage.process("--processes", "1") as worker:
+        first = began(job)["fence"]
+        second = began(job, times=2)["fence"]  # after its deadline it is run again
+        is_detached(job)
+        info = job.info()
+        assert (info.attempt, info.lost, info.timeouts) == (2, 0, 1)
+        with pytest.raises(AttemptOver):
+            app.finish(job, "late", fence=first)
+        app.finish(job, "good", fence=second)
+        assert job.result(timeout="20s") == "good"
+        assert worker.stop() == 0
+
+
+def test_a_pod_that_is_faster_than_its_worker(stage, began):
+    job = fast_pod.submit()
+    with stage.process("--processes", "1") as worker:
+        began(job, word="finished")
+        assert job.result(timeout="20s") == "result 1"
+        assert noop.submit(1).result(timeout="20s") == 1
+        assert worker.stop() == 0
+    assert [event.kind for event in job.history()] == ["submitted", "started", "completed"]
+
+
+def test_cancel_reaches_a_detached_job_without_any_worker(stage, began):
+    job = pod.submit()
+    with stage.process("--processes", "1") as worker:
+        began(job)
+        is_detached(job)
+        assert worker.stop() == 0
+    job.cancel()
+    assert job.info().state is State.CANCELLED
