@@ -48,6 +48,7 @@ from daybreak.policy.resources import Resource
 from daybreak.runs.samples import Choice, LatinHypercube, LogUniform, MonteCarlo, Normal, Uniform
 from daybreak.sagas.saga import Saga
 from daybreak.tasks.admission_rules import Admission
+from daybreak.tasks.cache import Cache
 from daybreak.tasks.context import Context, context
 from daybreak.values import File, Secret
 
@@ -57,6 +58,7 @@ __all__ = [
     "AttemptOver",
     "BadInput",
     "Breaker",
+    "Cache",
     "Choice",
     "Client",
     "Context",

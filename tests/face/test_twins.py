@@ -7,6 +7,7 @@ import inspect
 import pytest
 
 from daybreak import Daybreak, JobHandle, Task
+from daybreak.api.cache import CacheHandle
 from daybreak.api.locks import Lock
 from daybreak.api.locks.slots import ResourceHandle
 from daybreak.api.portal import BlockingIterator
@@ -27,6 +28,7 @@ FACES = [
     Run,
     ScheduleHandle,
     Saga,
+    CacheHandle,
     SagaRun,
     Daybreak,
     Inline,

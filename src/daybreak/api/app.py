@@ -39,6 +39,7 @@ from daybreak.tasks.registry import Definition, Program
 
 if TYPE_CHECKING:
     from daybreak import config
+    from daybreak.api.cache import CacheHandle
     from daybreak.api.locks import Lock, Waiter
     from daybreak.api.locks.retry import Retrying
     from daybreak.api.locks.slots import ResourceHandle
@@ -599,6 +600,13 @@ class Daybreak:
             escalate=escalate, escalate_after=escalate_after, max_escalations=max_escalations,
         )  # fmt: skip
         return TimeLimit(lambda: self._sessions, kind, resource, base=base, rules=rules)
+
+    @property
+    def cache(self) -> CacheHandle:
+        """The known results of cached tasks: what they saved, why a job found none, and how to drop them."""
+        from daybreak.api.cache import CacheHandle  # noqa: PLC0415 - few programs ask
+
+        return CacheHandle(self._sessions)
 
     async def astats(self, queue: str | None = None) -> Stats:
         """Totals of one queue or of all queues: jobs, time limits and retries."""

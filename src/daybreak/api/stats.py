@@ -26,7 +26,8 @@ class QueueStats(Struct, frozen=True, kw_only=True):
     """The totals of one queue, or of all queues. `timeouts` are jobs that expired while they waited, `errors` all other
     failed jobs except shed ones, `processed` is `completed` plus `errors`. A job that a person retries counts again.
     `average_wait` starts when a job could have started. `waiting`, `running` and `by_priority` (of waiting jobs) are
-    counts at this instant."""
+    counts at this instant. Of the completed jobs, `cached` had a known result and `followed` that of a job on its way;
+    they did not run, which `saved` so much run time, and `average_run` leaves them out."""
 
     queue: str | None
     submitted: int = 0
@@ -45,6 +46,9 @@ class QueueStats(Struct, frozen=True, kw_only=True):
     batches: int = 0
     last_at: datetime | None = None
     last_ran: timedelta = ZERO
+    cached: int = 0
+    followed: int = 0
+    saved: timedelta = ZERO
 
 
 class TimeoutStats(Struct, frozen=True, kw_only=True):
@@ -163,6 +167,8 @@ def _of_queue(queue: str | None, counted: _Totals, tallies: list[Tally]) -> Queu
     failed, expired, shed = counted.n("failed"), counted.n("failed", "expired"), counted.n("failed", "shed")
     waited, waited_for = counted["waited"]
     last_at, last_ran = counted["last"]
+    cached, saved_by_cached = counted["cached"]
+    followed, saved_by_followed = counted["followed"]
     waiting = [tally for tally in tallies if tally.state in UNFINISHED - {State.RUNNING}]
     by_priority = {named.value: 0 for named in Priority}
     for tally in waiting:
@@ -170,8 +176,8 @@ def _of_queue(queue: str | None, counted: _Totals, tallies: list[Tally]) -> Queu
     return QueueStats(
         queue=queue,
         submitted=counted["submitted"][0],
-        processed=completed + failed - expired - shed,
-        completed=completed,
+        processed=completed + cached + followed + failed - expired - shed,
+        completed=completed + cached + followed,
         timeouts=expired,
         errors=failed - expired - shed,
         shed=shed,
@@ -185,6 +191,9 @@ def _of_queue(queue: str | None, counted: _Totals, tallies: list[Tally]) -> Queu
         batches=counted["batches"][0],
         last_at=moment(last_at) if last_at else None,
         last_ran=timedelta(microseconds=last_ran),
+        cached=cached,
+        followed=followed,
+        saved=timedelta(microseconds=saved_by_cached + saved_by_followed),
     )
 
 

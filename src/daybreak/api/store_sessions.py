@@ -60,6 +60,7 @@ class Sessions:
         self._is_per_loop = unopened.traits.persistent
         self._blocking_store: InsertsNow | None = None
         self.provided: dict[str, object] = {}  # the declared settings of resources that were written to the store
+        self.seal: bytes | None = None  # the store's key for secrets in cache keys, once it was read
         self.new_id = Ids(world)
         self.files = AppFiles(self, *files)
         self.hooks: Hooks | None = None  # of the app, once it has set them
@@ -206,6 +207,7 @@ class Sessions:
         self._open_locks.pop(loop, None)
         self._background_opens.pop(loop, None)
         self.provided.clear()  # the next open may be of another store
+        self.seal = None
         client = self._open.pop(loop, None)
         if client is not None:
             if loop is self.portal.loop:

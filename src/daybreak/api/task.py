@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, Type
 
 import msgspec
 
+from daybreak.api.cached_submits import CachedSubmits
 from daybreak.api.hooks import Hooks
 from daybreak.api.job_handle import JobHandle
 from daybreak.api.portal import Portal, blocking
@@ -25,6 +26,7 @@ from daybreak.policy.parse_options import SUBMIT_OPTIONS, build_spec
 from daybreak.policy.resources import Resource, needs_of
 from daybreak.store.protocol import Inserted, Verdict
 from daybreak.tasks.admission_rules import Admission, apply_rules
+from daybreak.tasks.cache import REFRESH, chosen_cache
 from daybreak.tasks.context import Context, current
 from daybreak.tasks.import_guard import refuse_during_import
 from daybreak.tasks.options import JobOptions, check_job_options
@@ -39,6 +41,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 CHUNK: Final = 5000
+NOT_CHOSEN: Final = object()
 
 
 class TaskApp(Protocol):
@@ -66,6 +69,7 @@ class Task(Generic[P, R]):
         self._template: JobSpec | None = None
         self._shared: dict[tuple[Need, ...], Options] = {}
         self._declared: dict[str, Resource] = {}
+        self._caches = _caches_of(definition, self._options)
         functools.update_wrapper(self, definition.function)
 
     @property
@@ -132,6 +136,8 @@ class Task(Generic[P, R]):
         spec = self._with_resources(plain, args, kwargs)
         if spec.options.resources:
             self._provide(spec)
+        if self._caches is not None:
+            spec = self._caches.keyed(self._sessions, spec)
         if (connection := self._options.get("tx")) is not None:
             [job] = self._portal.run(self._sessions.client()).submit_within([spec], connection)
             return self._handle(job)
@@ -149,6 +155,8 @@ class Task(Generic[P, R]):
         spec = self._with_resources(plain, args, kwargs)
         if spec.options.resources:
             await self._sessions.here(self._aprovide(spec))
+        if self._caches is not None:
+            [spec] = await self._caches.akeyed(self._sessions, [spec])
         if (connection := self._options.get("tx")) is not None:
             [job] = await (await self._sessions.client()).submit_within_async([spec], connection)
             return self._handle(job)
@@ -184,6 +192,8 @@ class Task(Generic[P, R]):
         sessions = self._sessions
         if any(spec.options.resources for spec in specs):
             await self._aprovide(*specs)
+        if self._caches is not None:
+            specs = await self._caches.akeyed(sessions, specs)
         if sessions.spool is not None:
             return await self._submit_or_spool(sessions.spool, specs)
         return await self._send_many(await sessions.client(), specs)
@@ -206,8 +216,9 @@ class Task(Generic[P, R]):
         handles: list[JobHandle[R]] = []
         for start in range(0, len(specs), CHUNK):
             chunk = specs[start : start + CHUNK]
-            # Admission rules may change more than the arguments, so then the specs do not share the template.
-            insert = client.submit_many if self._app.program.rules else partial(client.submit_like, self._template)
+            # Admission rules and the cache change more than the arguments: then the specs do not share the template.
+            is_like = self._caches is None and not self._app.program.rules
+            insert = partial(client.submit_like, self._template) if is_like else client.submit_many
             for spec, inserted in zip(chunk, await insert(chunk), strict=True):
                 job = inserted.job if inserted.verdict is Verdict.NEW else _accepted(spec, inserted, len(handles))
                 handles.append(JobHandle(sessions, self._app.program, job, self._app.worker_command))
@@ -370,6 +381,14 @@ class Task(Generic[P, R]):
         return JobHandle(self._sessions, self._app.program, id, self._app.worker_command)
 
 
+def _caches_of(definition: Definition, options: Mapping[str, Any]) -> CachedSubmits | None:
+    cache = definition.cache
+    chosen = options.get("cache", NOT_CHOSEN)
+    if chosen is not NOT_CHOSEN:
+        cache = chosen_cache(chosen, cache, f"task {definition.name!r}")
+    return None if cache is None else CachedSubmits(definition, cache, refreshes=chosen == REFRESH)
+
+
 async def prepare(task: Task[..., Any], named: Mapping[str, Any], *, by: str) -> JobSpec:
     """Build the job that `task.submit(**named)` would submit, for a caller named `by`, without submitting it. The app's
     rules are applied, and the resources' declared settings are stored. For servers, which submit for others."""
@@ -380,6 +399,8 @@ async def prepare(task: Task[..., Any], named: Mapping[str, Any], *, by: str) ->
     spec = task._with_resources(plain, (), arguments)  # noqa: SLF001
     if spec.options.resources:
         await task._aprovide(spec)  # noqa: SLF001
+    if task._caches is not None:  # noqa: SLF001
+        [spec] = await task._caches.akeyed(task._sessions, [spec])  # noqa: SLF001
     return spec
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
+from daybreak.api.cached_submits import keyed_by
 from daybreak.api.views.job import plain_value
+from daybreak.cli.command_cache import cache_options, command_cache
 from daybreak.cli.errors import Exit
 from daybreak.cli.options import Place, pairs
 from daybreak.cli.root import store_options
@@ -19,6 +22,8 @@ from daybreak.core.errors import BadInput
 from daybreak.core.model import Job, State
 from daybreak.core.text import safe
 from daybreak.core.units import clean
+from daybreak.tasks.registry import Definition
+from daybreak.worker.child.commands import run_command
 
 TASK = "exec"
 
@@ -33,14 +38,18 @@ TASK = "exec"
 @click.option(
     "--env", metavar="NAME=VALUE", multiple=True, help="Set an environment variable of the command. May be repeated."
 )
+@cache_options
 @job_options
-def command(argv: tuple[str, ...], cwd: str | None, env: tuple[str, ...], how: How) -> int:
+def command(
+    argv: tuple[str, ...], cwd: str | None, env: tuple[str, ...], use_cache: bool, inputs: tuple[str, ...], how: How
+) -> int:
     """Submit a command line as a job and print the job's id. A worker that was started with --allow-commands runs the
     command, without a shell. With --wait, print the command's output; the exit code is 1 if it failed.
 
     Examples:
       daybreak exec --timeout 1h -- make report
       daybreak exec --priority low --wait -- ffmpeg -i talk.wav talk.mp3
+      daybreak exec --cache --input buck.plecs --wait -- python3 sim.py --vin 24
 
     """
     if not argv[0]:
@@ -52,8 +61,15 @@ def command(argv: tuple[str, ...], cwd: str | None, env: tuple[str, ...], how: H
         )
     args: dict[str, Any] = {"argv": list(argv), "cwd": folder, "env": pairs(env, "--env")}
 
+    if inputs and not use_cache:
+        raise click.UsageError("--input is for --cache: it names files on which a known result depends")
+    cache = command_cache(argv, inputs, Path(folder), also={}) if use_cache else None
+
     async def submitted(client: Client) -> int:
-        job = await submit_job(client, client.spec(TASK, args, **how.given), how)
+        spec = client.spec(TASK, args, **how.given)
+        if cache is not None:
+            spec = await keyed_by(client, Definition(run_command, name=TASK), cache, spec)
+        job = await submit_job(client, spec, how)
         return 0 if job is None else _say_output(job, how)
 
     return int(run(submitted))

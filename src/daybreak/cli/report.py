@@ -108,11 +108,20 @@ def _outcomes(report: Report) -> list[tuple[str, str]]:
         completed += f", {at_least}{number(report.saved)} of them only because of a retry"
     return [
         ("completed", completed),
+        ("of them cached", _cached(report)),
         ("failed", failed),
         ("cancelled", number(report.counts.get("cancelled", 0))),
         ("unfinished", ", ".join(f"{number(n)} {state}" for state, n in report.unfinished.items()) or "none"),
         ("lost attempts", f"{number(report.lost)}: their process died" if report.lost else ""),
     ]
+
+
+def _cached(report: Report) -> str:
+    if not report.cached:
+        return ""
+    at_least = "" if report.is_all else "at least "
+    saved = f", which saved {lasted(report.cache_saved)}" if report.cache_saved else ""
+    return f"{at_least}{number(report.cached)}{saved}"
 
 
 def _say_cluster(cluster: FailureCluster, command: str, now: datetime) -> None:

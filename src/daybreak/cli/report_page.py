@@ -73,10 +73,15 @@ def _cards(report: Report) -> str:
         ("", report.counts.get("cancelled", 0), "cancelled"),
         ("", sum(report.unfinished.values()), "not finished"),
         ("", report.saved, "saved by a retry"),
+        *([("good", report.cached, _cached(report))] if report.cached else []),
         ("bad" if report.lost else "", report.lost, "lost attempts"),
     ]
     items = "".join(f'<li class="{kind}"><b>{number(n)}</b>{_text(what)}</li>' for kind, n, what in cards)
     return f'<ul class="cards">{items}</ul>'
+
+
+def _cached(report: Report) -> str:
+    return f"cached, {lasted(report.cache_saved)} saved" if report.cache_saved else "cached"
 
 
 def _cluster(cluster: FailureCluster, command: str) -> str:

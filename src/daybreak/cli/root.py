@@ -36,6 +36,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "files": ("daybreak.cli.files", "List, fetch and verify the files of jobs."),
         "schedules": ("daybreak.cli.schedules", "List, preview and change schedules."),
         "sagas": ("daybreak.cli.sagas", "List, show, resume and cancel sagas."),
+        "cache": ("daybreak.cli.cache", "Show what is known, and drop known results."),
         "watches": ("daybreak.cli.watches", "List watched folders; pause them."),
         "workers": ("daybreak.cli.workers", "List workers and whether they are live."),
         "stats": ("daybreak.cli.stats", "Show counts of jobs, retries and timeouts."),

@@ -106,6 +106,7 @@ def _say_queue(stats: QueueStats) -> None:
     say_pairs([
         ("submitted", number(stats.submitted)),
         ("completed", number(stats.completed)),
+        ("of them cached", _cached(stats)),
         ("failed", number(stats.errors) if stats.errors else ""),
         ("expired", number(stats.timeouts) if stats.timeouts else ""),
         ("shed", number(stats.shed) if stats.shed else ""),
@@ -118,6 +119,11 @@ def _say_queue(stats: QueueStats) -> None:
         ("wait limits shortened", number(stats.shortened) if stats.shortened else ""),
         ("last ended", f"{local(stats.last_at)}, ran {lasted(stats.last_ran)}" if stats.last_at else ""),
     ])  # fmt: skip
+
+
+def _cached(stats: QueueStats) -> str:
+    hits = stats.cached + stats.followed
+    return f"{number(hits)}, which saved {lasted(stats.saved)}" if hits else ""
 
 
 def _say_queues(queues: list[QueueStats]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
+from daybreak.api.cached_submits import keyed_by
 from daybreak.api.resources import provide
 from daybreak.cli import arguments, completions
 from daybreak.cli.options import NAME, Whole, pairs
@@ -35,8 +36,18 @@ from daybreak.values.file import Content, collecting
 @click.option(
     "--version", type=Whole(0), help="The task's version. Default: the version in the app's code, or 1 without an app."
 )
+@click.option("--no-cache", is_flag=True, help="Of a cached task: run it whatever is known, and keep no result.")
+@click.option("--refresh", is_flag=True, help="Of a cached task: compute its result anew, and keep that.")
 @job_options
-def command(task: str, words: tuple[str, ...], args_file: str | None, version: int | None, how: How) -> int:
+def command(
+    task: str,
+    words: tuple[str, ...],
+    args_file: str | None,
+    version: int | None,
+    no_cache: bool,
+    refresh: bool,
+    how: How,
+) -> int:
     """Submit a job and print its id.
 
     If an app is known (--app, DAYBREAK_APP, or app in daybreak.toml), the arguments are converted and checked by the
@@ -49,6 +60,8 @@ def command(task: str, words: tuple[str, ...], args_file: str | None, version: i
       jq . order.json | daybreak submit import_order --args - --key order-7
 
     """
+    if no_cache and refresh:
+        raise click.UsageError("give --no-cache or --refresh, not both")
     texts = arguments.read_pairs(pairs(words, "argument"))
     named = arguments.read_args(args_file)
     here = session()
@@ -65,6 +78,9 @@ def command(task: str, words: tuple[str, ...], args_file: str | None, version: i
         else:
             spec = _typed(client, app, task, args, version, how)
             spec = await _with_resources(client, app.program[task], spec)
+            cache = app.program[task].cache
+            if cache is not None and not no_cache:
+                spec = await keyed_by(client, app.program[task], cache, spec, refreshes=refresh)
         job = await submit_job(client, spec, how)
         return 0 if job is None else say_outcome(job, silent=how.as_json)
 

@@ -17,6 +17,7 @@ import click
 from msgspec import Struct
 
 from daybreak.cli import completions
+from daybreak.cli.command_cache import cache_options, command_cache
 from daybreak.cli.errors import Exit
 from daybreak.cli.options import NAME, PRIORITY, TIMEOUT, Place, Whole, as_json
 from daybreak.cli.output import note, say, say_json, tell
@@ -33,6 +34,7 @@ from daybreak.runs.record import check_run_name
 from daybreak.runs.run import Run
 from daybreak.runs.run_info import RunInfo
 from daybreak.runs.submission import SweepPlan
+from daybreak.tasks.cache import Cache
 from daybreak.tasks.command_tasks import EXEC_POINT
 from daybreak.worker.child.command_template import CommandTemplate, names_in
 from daybreak.worker.child.sweep_points import OWN, prepare_folder
@@ -64,6 +66,8 @@ class SweepOptions(Struct, frozen=True, kw_only=True):
     queue: str | None
     retry: object
     timeout: object
+    use_cache: bool
+    inputs: tuple[str, ...]
 
 
 @click.command("sweep", short_help="Run a command line for every combination of values.")
@@ -105,6 +109,7 @@ class SweepOptions(Struct, frozen=True, kw_only=True):
 @click.option("--stop-after", type=Whole(1), metavar="K", help="Pause the run if its first K points to end fail alike.")
 @click.option("--fresh", is_flag=True, help="Run every point anew.")
 @click.option("--accept-changes", is_flag=True, help="Continue a run although its points have changed.")
+@cache_options
 @click.option("--dry-run", is_flag=True, help="Print what would run; change nothing.")
 @as_json
 def command(command_line: str, **options: Any) -> int:
@@ -148,7 +153,10 @@ def _sweep(command_line: str, options: SweepOptions) -> int:
     if folder is not None:
         how["folder"] = str(folder)
     fixed = {"command": template.text, "how": {key: value for key, value in how.items() if value}}
-    sweep = _Sweep(session(), options, name, design, template, fixed)
+    if options.inputs and not options.use_cache:
+        raise click.UsageError("--input is for --cache: it names files on which a known result depends")
+    cache = _cache(template, options, how) if options.use_cache else None
+    sweep = _Sweep(session(), options, name, design, template, fixed, cache)
     if options.dry_run:
         return sweep.say_plan()
     if folder is not None and not options.no_work:
@@ -157,6 +165,13 @@ def _sweep(command_line: str, options: SweepOptions) -> int:
         except Permanent as error:
             raise BadInput(str(error)) from None
     return sweep.run()
+
+
+def _cache(template: CommandTemplate, options: SweepOptions, how: Mapping[str, Any]) -> Cache:
+    """The folder of a point does not count: it is named like the run."""
+    words = [] if template.shell else [word for word in shlex.split(template.text) if "{" not in word]
+    also = {name: value for name, value in how.items() if name != "folder" and value}
+    return command_cache(words, options.inputs, here(), also=also, ignore="how")
 
 
 def _points(options: SweepOptions) -> Design:
@@ -230,7 +245,9 @@ class _Sweep:
         design: Design,
         template: CommandTemplate,
         fixed: Mapping[str, Any],
+        cache: Cache | None = None,
     ) -> None:
+        self._cache = cache
         self._here = here
         self._options = options
         self._name = name
@@ -248,7 +265,9 @@ class _Sweep:
     def _arguments(self) -> dict[str, Any]:
         """The arguments of `app.sweep` and `app.plan_sweep`."""
         options = self._options
-        given = {"priority": options.priority, "retry": options.retry, "timeout": options.timeout}
+        given = {
+            "priority": options.priority, "retry": options.retry, "timeout": options.timeout, "cache": self._cache,
+        }  # fmt: skip
         levels = self._design.levels
         if levels:
             points: dict[str, Any] = {"grid": levels}

@@ -33,6 +33,7 @@ def _say_figures(figures: TrendFigures) -> None:
     say_pairs([
         ("submitted", number(figures.submitted)),
         ("completed", number(figures.completed)),
+        ("of them cached", f"{number(figures.cached)}, which saved {lasted(figures.saved)}" if figures.cached else ""),
         ("failed", _some(figures.failed)),
         ("expired", _some(figures.expired)),
         ("shed", _some(figures.shed)),

@@ -22,8 +22,10 @@ T = TypeVar("T")
 class Counts(Struct, array_like=True, frozen=True):
     """Of one series. `failed` leaves out the jobs that expired or were shed. `retries` are attempts after a job's
     first, `retries_failed` those of them that did not complete. `timeouts` are attempts that exceeded their time limit
-    or hung. `waited` counts the first attempts, which waited `waited_for` microseconds together; completed attempts ran
-    `ran_for` microseconds together. All of these only grow; `waiting` and `running` are jobs at the end."""
+    or hung. `cached` are completed jobs that did not run, because their result was known or on its way; they would have
+    run `saved_for` microseconds together. `waited` counts the first attempts, which waited `waited_for` microseconds
+    together; completed attempts ran `ran_for` microseconds together. All of these only grow; `waiting` and `running`
+    are jobs at the end."""
 
     submitted: int = 0
     completed: int = 0
@@ -35,6 +37,8 @@ class Counts(Struct, array_like=True, frozen=True):
     retries_failed: int = 0
     timeouts: int = 0
     lost: int = 0
+    cached: int = 0
+    saved_for: int = 0
     waited: int = 0
     waited_for: int = 0
     ran_for: int = 0
@@ -67,6 +71,9 @@ def _fields_of(what: str) -> tuple[tuple[int, ...], int | None]:
         counted.append(reason if reason in {"expired", "shed"} else "failed")
     elif first in {"submitted", "completed", "cancelled", "lost", "waited"}:
         counted.append(first)
+    elif first in {"cached", "followed"}:
+        counted += ["completed", "cached"]
+        took = "saved_for"
     if first == "completed":
         took = "ran_for"
     elif first == "waited":

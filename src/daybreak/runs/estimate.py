@@ -16,6 +16,7 @@ from daybreak.runs.run_info import Eta
 from daybreak.system.ports import World
 
 MAX_RUNNING: Final = 500
+MAX_PAGES: Final = 10
 ENDED: Final = (State.COMPLETED, State.FAILED)
 
 
@@ -47,12 +48,19 @@ async def estimate(client: Client, world: World, run: RunRecord, label: str, cou
 
 
 async def latest_ended(client: Client, label: str) -> list[Job]:
-    """The jobs of the run that ended last, in the order of their end, as far as they are among the newest."""
-    jobs = (await client.find(limit=MAX_OBSERVED, run=label, state=ENDED)).jobs
-    return sorted(
-        (job for job in jobs if job.started_at is not None and job.finished_at is not None),
-        key=lambda job: job.finished_at or job.created_at,
-    )
+    """The jobs of the run that ended last, in the order of their end, as far as they are among the newest. Jobs that
+    did not run, because their result was known, say nothing about those that must: they are passed over, up to a few
+    pages of them."""
+    found: list[Job] = []
+    cursor = None
+    for _ in range(MAX_PAGES):
+        page = await client.find(limit=MAX_OBSERVED, cursor=cursor, run=label, state=ENDED)
+        ran = [job for job in page.jobs if job.cached_from is None]
+        found += [job for job in ran if job.started_at is not None and job.finished_at is not None]
+        cursor = page.cursor
+        if cursor is None or len(found) >= MIN_ENDED or len(ran) == len(page.jobs):
+            break
+    return sorted(found, key=lambda job: job.finished_at or job.created_at)
 
 
 def _seconds(at: datetime | None, now: datetime) -> float:

@@ -7,6 +7,7 @@
 | every field of the result | its value; `result.NAME` if another column has that name |
 | `result` | a result that has no fields |
 | `state`, `error`, `ran_for`, `job` | what became of the job, the seconds of its latest attempt, its id |
+| `cached_from` | of a cached task: the job that computed the result, if this one did not |
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from daybreak.core.model import Job
 from daybreak.runs.submission import POINT_META
 from daybreak.tasks.registry import Program
 
-COLUMNS: Final = ("point", "state", "error", "ran_for", "job")
+COLUMNS: Final = ("point", "state", "error", "ran_for", "job", "cached_from")
 PAGE: Final = 500
 REORDERED: Final = 20_000  # rows that are held back until those with lower numbers have come
 HELD_PAGES: Final = 20  # of which the rows are held; a longer run is read twice
@@ -97,6 +98,8 @@ def row_of(job: JobInfo) -> Row:
     row["error"] = _error(job)
     row["ran_for"] = ran_for
     row["job"] = job.id
+    if job.spec.flight is not None:
+        row["cached_from"] = job.cached_from
     return row
 
 

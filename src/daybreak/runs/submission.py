@@ -35,6 +35,7 @@ from daybreak.runs.record import (
     write_run,
 )
 from daybreak.store.protocol import Amend, Verdict
+from daybreak.tasks.cache import REFRESH
 from daybreak.values.file import MARK, NotStored, collecting
 
 if TYPE_CHECKING:
@@ -298,6 +299,10 @@ class Submission:
 
     async def _insert_missing(self, record: RunRecord, label: str, *, look_first: bool) -> None:
         task = self._task.using(run=label)
+        if self._fresh and task._caches is not None:  # noqa: SLF001
+            task = task.using(cache=REFRESH)
+        caches = task._caches  # noqa: SLF001
+        around = None if caches is None else await caches.surroundings()
         template = replace(
             task._make_template(),  # noqa: SLF001
             code=self._definition.code,
@@ -315,6 +320,8 @@ class Submission:
                     await files.aencode(partial(self._definition.arguments.encode_named, encoded.row))
             if numbered:
                 specs = [self._spec(task, template, encoded, number) for number, encoded in numbered]
+                if caches is not None:
+                    specs = await caches.akeyed(task._sessions, specs, around)  # noqa: SLF001
                 await self._insert(task, template, specs, done - len(chunk))
 
     def _spec(self, task: Task[..., Any], template: JobSpec, encoded: _Encoded, number: int) -> JobSpec:
@@ -333,12 +340,13 @@ class Submission:
         if any(spec.options.resources for spec in specs):
             await task._aprovide(*specs)  # noqa: SLF001
         hooks = task._app.hooks  # noqa: SLF001
-        if task._app.program.rules:  # noqa: SLF001 - jobs that rules have judged may differ from the template
+        # Jobs that rules have judged, or that the cache knows by a key, differ from the template in more.
+        if task._app.program.rules or task._caches is not None:  # noqa: SLF001
             answers = await self._client.submit_many(specs)
         else:
             answers = await self._client.submit_like(template, specs)
         for number, (spec, answer) in enumerate(zip(specs, answers, strict=True)):
-            if answer.verdict is Verdict.NEW:
+            if answer.verdict in (Verdict.NEW, Verdict.FOLLOWS, Verdict.CACHED):
                 hooks.submitted(spec, answer.job)
             elif answer.verdict is Verdict.FULL:
                 note = (

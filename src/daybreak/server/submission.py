@@ -35,6 +35,8 @@ async def spec_for(call: Call[Any, Any], body: SubmitBody, key: str | None) -> J
         options["key"] = key
     if len(call.server.app.program):
         spec = await _of_app(call, body, options)
+    elif body.cache:
+        raise BadInput("cache: this server has no app, and only the code of a task says what its results depend on")
     else:
         spec = await _of_any_task(call, body, options)
     call.check_queue(spec.queue)
@@ -42,6 +44,8 @@ async def spec_for(call: Call[Any, Any], body: SubmitBody, key: str | None) -> J
 
 
 async def _of_app(call: Call[Any, Any], body: SubmitBody, options: dict[str, Any]) -> JobSpec:
+    if body.cache is not None:
+        options["cache"] = body.cache
     task = call.server.app.find_task(body.task).using(**options)
     definition = task.definition
     if body.version not in (None, definition.version):

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import sys
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any, Final
 
+# Entries of a class that are not written by its author, or are texts for people.
+_NOT_CODE: Final = frozenset({
+    "__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__firstlineno__", "__static_attributes__",
+    "__annotate__", "__annotate_func__", "__annotations_cache__",
+})  # fmt: skip
+_HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: of all classes that Python code defines
 _PLAIN: Final = (int, float, complex, str, bytes, type(None), type(...))  # bool is an int
 
 
@@ -30,7 +37,7 @@ def source_digest(function: Callable[..., Any]) -> str:
     _add_code(digest, code, unwrapped.__doc__)
     defaults = (unwrapped.__defaults__ or (), sorted((unwrapped.__kwdefaults__ or {}).items()))
     digest.update(_text(defaults).encode())
-    return f"{sys.version_info.major}.{sys.version_info.minor}-{digest.hexdigest()}"
+    return _versioned(digest)
 
 
 def code_changed(before: str, now: str) -> bool:
@@ -39,6 +46,61 @@ def code_changed(before: str, now: str) -> bool:
     if not before or not now:
         return False
     return before.partition("-")[0] == now.partition("-")[0] and before != now
+
+
+def part_digest(part: object) -> str:
+    """A digest of the code of a function, a class or a module, which is in Python; otherwise "". A package counts with
+    all its modules. Of a module, the code counts that its file had when this was first asked in this process."""
+    if isinstance(part, ModuleType):
+        return _module_digest(part)
+    if isinstance(part, type):
+        return _class_digest(part)
+    return source_digest(part) if callable(part) else ""
+
+
+@functools.cache
+def _module_digest(module: ModuleType) -> str:
+    import importlib.util  # noqa: PLC0415 - few programs need the two
+    import pkgutil  # noqa: PLC0415
+
+    digest = hashlib.blake2b(digest_size=8)
+    names = [module.__name__]
+    if hasattr(module, "__path__"):
+        names += sorted(found.name for found in pkgutil.walk_packages(module.__path__, f"{module.__name__}.", _ignore))
+    for name in names:
+        try:
+            spec = importlib.util.find_spec(name)
+            code = spec.loader.get_code(name) if spec is not None else None  # type: ignore[union-attr]
+        except (ImportError, AttributeError, ValueError):
+            code = None
+        if not isinstance(code, CodeType):
+            return ""
+        digest.update(name.encode())
+        _add_code(digest, code)
+    return _versioned(digest)
+
+
+def _class_digest(kind: type) -> str:
+    if not kind.__flags__ & _HEAP_TYPE:
+        return ""
+    digest = hashlib.blake2b(digest_size=8)
+    for name, member in sorted(vars(kind).items()):
+        if name in _NOT_CODE:
+            continue
+        function = getattr(member, "__func__", getattr(member, "fget", member))
+        code = source_digest(function) if callable(function) else ""
+        digest.update(f"{name}={code or _text(member)};".encode())
+    for base in kind.__bases__:
+        digest.update(f"{base.__qualname__}={_class_digest(base)};".encode())
+    return _versioned(digest)
+
+
+def _versioned(digest: hashlib.blake2b) -> str:
+    return f"{sys.version_info.major}.{sys.version_info.minor}-{digest.hexdigest()}"
+
+
+def _ignore(_name: str) -> None:
+    """A module of a package that cannot be imported is found by its file all the same."""
 
 
 def _add_code(digest: hashlib.blake2b, code: CodeType, docstring: str | None = None) -> None:

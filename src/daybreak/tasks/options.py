@@ -12,14 +12,16 @@ from daybreak.core.errors import BadInput, Unsupported
 from daybreak.core.model import Adaptive, Retry
 from daybreak.core.units import Priority
 from daybreak.policy.parse_options import SUBMIT_OPTIONS, Span, SubmitOptions
+from daybreak.tasks.cache import Cache, CacheOption
 
 
 class JobOptions(SubmitOptions, total=False):
     """The options of `task.using(...)`, for the jobs that are submitted through it: those of any job, the resources it
-    needs, and the connection in whose transaction it is submitted."""
+    needs, the connection in whose transaction it is submitted, and whether a known result may be used for it."""
 
     resource: object
     tx: Any
+    cache: CacheOption | Cache | None
 
 
 class TaskOptions(TypedDict, total=False):
@@ -38,6 +40,7 @@ class TaskOptions(TypedDict, total=False):
     deaths: int
     resource: object
     fail_fast: bool
+    cache: bool | Cache | None
 
 
 class WorkerOptions(TypedDict, total=False):
@@ -60,7 +63,7 @@ class WorkerOptions(TypedDict, total=False):
 JOB_OPTIONS: Final = SUBMIT_OPTIONS | frozenset(JobOptions.__annotations__)
 TASK_OPTIONS: Final = frozenset(TaskOptions.__annotations__)
 WORKER_OPTIONS: Final = frozenset(WorkerOptions.__annotations__)
-PLANNED: Final = frozenset({"after", "depends_on", "cache"})  # not available yet
+PLANNED: Final = frozenset({"after", "depends_on"})  # not available yet
 
 # The names that other job queues use, and how the option is written here.
 _RETRY: Final = "retry=3, which counts the first attempt, or retry=Retry(attempts=3, delay='1s', cap='30s')"
@@ -83,6 +86,9 @@ _FOREIGN_JOB_NAMES: Final = {
     **dict.fromkeys(("rate_limit", "rate", "throttle"), "resource=Resource('...', rate='10/s')"),
     **dict.fromkeys(("concurrency_limit", "max_concurrency"), "resource=Resource('...', slots=1)"),
     **dict.fromkeys(("metadata", "headers", "labels"), "meta={'...': '...'}"),
+    **dict.fromkeys(("persist_result", "cache_policy", "memoize", "cache_result"), "cache=True"),
+    **dict.fromkeys(("cache_ttl", "cache_expiration", "cache_key_fn", "cache_version"), "cache=Cache(ttl='7d')"),
+    **dict.fromkeys(("refresh_cache", "cache_serialize", "use_cache"), "cache=True, False or 'refresh'"),
     "at_front": "priority='high'",
     "connection": "tx=connection",
     "heartbeat": "hang='1m'",

@@ -14,6 +14,7 @@ from daybreak.policy.admit import check_name, check_options, check_version
 from daybreak.policy.resources import Resource, Share, needs_of, parse_shares
 from daybreak.system.code_digest import source_digest
 from daybreak.tasks.admission_rules import Rule
+from daybreak.tasks.cache import check_cache, parse_cache
 from daybreak.tasks.context import Context
 from daybreak.values import Arguments, Result
 from daybreak.values.lazy import once
@@ -25,7 +26,8 @@ Setup = Callable[..., Any]
 class Definition:
     """A registered function with its defaults. Its name does not include the module, because code may move."""
 
-    OWN: ClassVar = ("name", "version", "aliases", "queue", "priority", "resource")  # all other options are `options`
+    # The options of a task that stand here; all others are `options`.
+    OWN: ClassVar = ("name", "version", "aliases", "queue", "priority", "resource", "cache")
 
     def __init__(
         self,
@@ -38,6 +40,7 @@ class Definition:
         priority: int = Priority.NORMAL.value,
         options: Options = DEFAULT_OPTIONS,
         resource: object = None,
+        cache: object = None,
     ) -> None:
         if not callable(function):
             raise BadInput(f"{function!r} is not a function: write @app.task above a def, or @app.task(retry=3)")
@@ -73,6 +76,9 @@ class Definition:
             raise BadInput(f"task {self.name!r}: the name of its queue is empty; leave it out for 'default'")
         check_version(f"task {self.name!r}", version)
         check_options(f"task {self.name!r}", options)
+        self.cache = parse_cache(cache, f"task {self.name!r}")
+        if self.cache is not None:
+            check_cache(self.cache, who=f"task {self.name!r}", code=self.code, parameters=self.parameters)
 
     @once
     def arguments(self) -> Arguments:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from daybreak.core.errors import BadArguments
+from daybreak.core.errors import BadArguments, BadInput, DaybreakError
 from daybreak.core.units import counted
+from daybreak.values.canonical import canonical
 from daybreak.values.errors import DEPTH_LIMIT, Refusal, short_repr, step
+from daybreak.values.file import collecting
 from daybreak.values.lazy import once
 from daybreak.values.tagged_json import TAG, check_text, escape_dict, read_json, untagged_dict, write_json
 
@@ -153,6 +155,34 @@ class Arguments:
         )
         last = max((i for i, name in enumerate(by_position, 1) if rest or name in found), default=0)
         return [found.pop(name) if name in found else signature.defaults[name] for name in by_position[:last]] + rest
+
+    # -- canonical form ------------------------------------------------------------------------------------------------
+
+    def canonical(self, data: bytes, seal: bytes | None) -> dict[str, bytes]:
+        """The canonical form of each stored argument, those that were left out included: they have their defaults. See
+        `values.canonical`."""
+        forms: dict[str, bytes] = {}
+        for name, raw in {**self._encoded_defaults, **self._read_object(data)}.items():
+            try:
+                forms[name] = canonical(raw, seal)
+            except BadInput as error:
+                raise type(error)(f"args{step(name)}: {error}") from None
+        return forms
+
+    @once
+    def _encoded_defaults(self) -> dict[str, Any]:
+        """The defaults as they would be stored. One that cannot be stored has a name of its own: it is equal to itself
+        and to nothing that can be passed."""
+        signature, found = self._signature, dict[str, Any]()
+        for name, codec in signature.codecs.items():
+            if name in signature.required:
+                continue
+            try:
+                with collecting():
+                    found[name] = [] if name == signature.var_positional else codec.write(signature.defaults[name], 1)
+            except (Refusal, DaybreakError):
+                found[name] = {TAG: ["default", name]}
+        return found
 
     # -- converting ----------------------------------------------------------------------------------------------------
 

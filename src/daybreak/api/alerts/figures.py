@@ -21,7 +21,8 @@ WINDOW: Final = timedelta(minutes=5)
 MAX_QUEUES: Final = 200  # only the queues with the most waiting jobs are watched
 
 _NOT_OPERATIONS: Final = frozenset({
-    "submitted", "shortened", "spared", "waited", "batches", "last", "attempts", "calls", "elements",
+    "submitted", "shortened", "spared", "waited", "batches", "last", "attempts", "calls", "elements", "cached",
+    "followed",
 })  # fmt: skip
 
 

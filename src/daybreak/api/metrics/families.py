@@ -63,6 +63,13 @@ class Families:
         for name, about in COUNTERS.items():
             labels = ("queue", "task", "priority")
             yield _filled(CounterMetricFamily(name, about, labels=labels), counts[name].found)
+        saved: dict[tuple[str, ...], float] = {}
+        for total in self._figures.totals:
+            if total.what in ("cached", "followed"):
+                by_task = (self.queues[total.queue], self.tasks[total.task])
+                saved[by_task] = saved.get(by_task, 0.0) + total.took / 1e6
+        about = "How long the jobs that did not run, because of the cache, would have run."
+        yield _filled(CounterMetricFamily("daybreak_cache_saved_seconds", about, labels=("queue", "task")), saved)
         reasons: dict[tuple[str, ...], int] = {}
         for total in self._figures.totals:
             words = total.what.split()
@@ -185,6 +192,8 @@ class Families:
 COUNTERS: Final = {
     "daybreak_jobs_submitted": "Jobs that were accepted.",
     "daybreak_jobs_completed": "Jobs that completed.",
+    "daybreak_jobs_cached": "Jobs that completed without running, because their result was known.",
+    "daybreak_jobs_followed": "Jobs that completed without running, with the result of one that was on its way.",
     "daybreak_jobs_cancelled": "Jobs that were cancelled.",
     "daybreak_attempts": "Attempts that ended.",
     "daybreak_retries": "Attempts after a job's first that ended.",
@@ -194,7 +203,7 @@ COUNTERS: Final = {
 }
 _NO_ATTEMPT: Final = frozenset({
     "submitted", "shortened", "spared", "waited", "batches", "last", "attempts", "cancelled", "failed expired",
-    "failed shed", "calls", "elements",
+    "failed shed", "calls", "elements", "cached", "followed",
 })  # fmt: skip
 
 
@@ -204,8 +213,10 @@ def counters_of(what: str) -> list[str]:
     found = []
     if what == "submitted":
         found.append("daybreak_jobs_submitted")
-    if words[0] == "completed":
+    if words[0] in ("completed", "cached", "followed"):
         found.append("daybreak_jobs_completed")
+    if what in ("cached", "followed"):
+        found.append(f"daybreak_jobs_{what}")
     if words[0] == "cancelled":
         found.append("daybreak_jobs_cancelled")
     if words[0] == "lost":

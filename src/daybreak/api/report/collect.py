@@ -43,7 +43,9 @@ class Report(Struct, frozen=True, kw_only=True):
 
     `counts` are jobs by how they ended, `unfinished` those that have not. `saved` counts the jobs that completed after
     a failed attempt, among the `read` completed jobs that were looked at; `is_all` is False if there were more. `lost`
-    counts attempts that ended with their process. `points` show the utilisation over time."""
+    counts attempts that ended with their process. `points` show the utilisation over time. `cached` of the completed
+    jobs that were looked at did not run, because their result was known or on its way; over all runs, that saved
+    `cache_saved` of run time (None for one run)."""
 
     since: datetime
     until: datetime
@@ -58,6 +60,8 @@ class Report(Struct, frozen=True, kw_only=True):
     lost: int
     gone: list[GoneWorker]
     points: list[TrendPoint]
+    cached: int = 0
+    cache_saved: timedelta | None = None
 
 
 async def collect_report(client: Client, since: datetime, *, run: str | None = None) -> Report:
@@ -65,7 +69,7 @@ async def collect_report(client: Client, since: datetime, *, run: str | None = N
     now = moment(client.wall())
     job_filter = JobFilter(since=since, run=run)
     failures = await read_clusters(client, job_filter)
-    slowest, saved, read, is_all = await _completed(client, job_filter)
+    slowest, saved, cached, read, is_all = await _completed(client, job_filter)
     trends = await trends_of(client, since)
     now_in = await client.count(run=run)
     completed = read if is_all else max(read, trends.figures.completed)
@@ -90,6 +94,8 @@ async def collect_report(client: Client, since: datetime, *, run: str | None = N
         lost=trends.figures.lost,
         gone=gone,
         points=trends.points,
+        cached=cached,
+        cache_saved=trends.figures.saved if run is None else None,
     )
 
 
@@ -105,10 +111,11 @@ async def _cancelled(client: Client, job_filter: JobFilter) -> int:
     return n
 
 
-async def _completed(client: Client, job_filter: JobFilter) -> tuple[list[SlowJob], int, int, bool]:
-    """The slowest completed jobs, how many completed after a failed attempt, how many were read, and whether all."""
+async def _completed(client: Client, job_filter: JobFilter) -> tuple[list[SlowJob], int, int, int, bool]:
+    """The slowest completed jobs, how many completed after a failed attempt and how many without running, how many were
+    read, and whether all."""
     slowest: list[tuple[float, str, Job]] = []
-    cursor, read, matched, saved = None, 0, 0, 0
+    cursor, read, matched, saved, cached = None, 0, 0, 0, 0
     where = {**job_filter.where(), "state": State.COMPLETED}
     while True:
         page = await client.find(limit=_PAGE, cursor=cursor, **where)
@@ -117,7 +124,8 @@ async def _completed(client: Client, job_filter: JobFilter) -> tuple[list[SlowJo
                 continue
             matched += 1
             saved += job.attempt > 1
-            if job.started_at is not None and job.finished_at is not None:
+            cached += job.cached_from is not None
+            if job.cached_from is None and job.started_at is not None and job.finished_at is not None:
                 ran = (job.finished_at - job.started_at).total_seconds()
                 push = heapq.heappush if len(slowest) < SLOWEST else heapq.heappushpop
                 push(slowest, (ran, job.id, job))
@@ -129,4 +137,4 @@ async def _completed(client: Client, job_filter: JobFilter) -> tuple[list[SlowJo
         SlowJob(id=job.id, task=job.spec.task, ran_for=timedelta(seconds=ran), attempt=job.attempt)
         for ran, _, job in sorted(slowest, reverse=True)
     ]
-    return found, saved, matched, cursor is None
+    return found, saved, cached, matched, cursor is None

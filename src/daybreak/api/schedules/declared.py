@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from daybreak.api.cached_submits import without_cache
 from daybreak.api.task import Task, prepare
 from daybreak.client.client import Client
 from daybreak.client.schedule_changes import check_schedule_name, remove_schedule, save_schedule
@@ -45,7 +46,8 @@ class ScheduleDeclaration(Struct, frozen=True, kw_only=True):
     async def encoded(self, by: str) -> Declaration:
         """The declaration as the store keeps it. The app's rules are applied, and files among the arguments are
         stored."""
-        spec = await prepare(self.task, self.args, by=by)
+        # A tick is there to run the task again, so its jobs take no known result.
+        spec = without_cache(await prepare(self.task, self.args, by=by))
         return Declaration(
             timing=self.timing,
             spec=msgspec.structs.replace(spec, id="", args=b"{}", by=""),

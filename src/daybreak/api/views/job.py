@@ -45,7 +45,7 @@ def job_view(
         "meta": decode_meta(spec.meta),
         "resources": [{"resource": need.resource, "slots": need.slots} for need in spec.options.resources],
         "worker": runner_of(job, history, delivery),
-        "cached_from": None,
+        "cached_from": job.cached_from,
         "created_at": instant(job.created_at),
         "updated_at": instant(job.updated_at),
         "run_at": instant(job.run_at),

@@ -19,6 +19,8 @@ def report_view(report: Report) -> dict[str, Any]:
         "failures": [cluster_view(cluster) for cluster in report.failures.clusters],
         "failures_complete": report.failures.is_all,
         "saved_by_retries": report.saved,
+        "cached": report.cached,
+        "cache_saved": None if report.cache_saved is None else report.cache_saved.total_seconds(),
         "lost_attempts": report.lost,
         "slowest": [
             {"id": job.id, "task": job.task, "ran_for": job.ran_for.total_seconds(), "attempt": job.attempt}

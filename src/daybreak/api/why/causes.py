@@ -14,6 +14,7 @@ from daybreak.api.why.situation import Situation
 from daybreak.api.worker_info import WorkerInfo
 from daybreak.client.saga_record import saga_of_label
 from daybreak.client.schedule_record import overlap_name, schedule_of
+from daybreak.core.flights import is_flight_cause
 from daybreak.core.metadata import decode_meta
 from daybreak.core.model import JobSpec, State
 from daybreak.core.resource_gauge import need_of, spared_resource
@@ -25,7 +26,7 @@ from daybreak.tasks.command_tasks import COMMAND_TASKS
 CauseKind = Literal[
     "ended", "running", "cancelling", "lost worker", "suspended", "scheduled", "retry delay", "paused", "no worker",
     "unknown task", "unserved queue", "draining", "max_running", "lock", "resource", "rate", "breaker", "retry budget",
-    "behind others", "workers busy", "about to start", "dispatched",
+    "behind others", "workers busy", "about to start", "dispatched", "same computation",
 ]  # fmt: skip
 MIN_DURATIONS: Final = 3  # with fewer ended jobs no start is predicted
 
@@ -282,6 +283,9 @@ def _busy(here: Situation) -> Cause:
 
 def _blocked(here: Situation) -> Iterator[Cause]:
     job, cause = here.job, here.job.blocked_on or ""
+    if is_flight_cause(cause):
+        yield _same_computation(here)
+        return
     yield from _queue_settings(here)
     spared = spared_resource(cause)
     if spared is not None:
@@ -300,6 +304,20 @@ def _blocked(here: Situation) -> Iterator[Cause]:
         if here.position.ahead != 1:
             text = text.replace("waits", "wait")
         yield Cause(kind="behind others", text=text, command=("jobs", "priority", "emergency", job.id))
+
+
+def _same_computation(here: Situation) -> Cause:
+    """The result comes from another job, so neither workers nor slots are what this one waits for."""
+    if not here.holders:
+        return Cause(kind="same computation", text="it waits for another job that computes the same, for its result")
+    leader = here.holders[0]
+    runs = "runs" if leader.state is State.RUNNING else f"is {leader.state.value}"
+    return Cause(
+        kind="same computation",
+        text=f"it waits for the same computation by job {leader.id}, which {runs}, for its result",
+        holders=(leader.id,),
+        command=("why", leader.id),
+    )
 
 
 def _lock(here: Situation, name: str) -> Cause:

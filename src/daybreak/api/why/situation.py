@@ -12,6 +12,7 @@ from daybreak.api.worker_info import WorkerInfo, read_workers
 from daybreak.client.client import Client
 from daybreak.client.duration_stats import execution_of
 from daybreak.core.events import Event
+from daybreak.core.flights import is_flight_cause
 from daybreak.core.model import Job, QueueSettings, State
 from daybreak.core.resource_gauge import need_of, spared_resource
 from daybreak.core.units import moment
@@ -134,15 +135,29 @@ async def _first(client: Client, job: Job, position: Position | None) -> list[Jo
 
 async def _resources(client: Client, job: Job) -> dict[str, ResourceInfo]:
     names = {need.resource for need in job.spec.options.resources}
-    if job.blocked_on is not None:
+    if job.blocked_on is not None and not is_flight_cause(job.blocked_on):
         names.add(spared_resource(job.blocked_on) or job.blocked_on)
     return {name: await info_of(client, name) for name in sorted(names)}
 
 
+async def _leader(client: Client, job: Job) -> list[Job]:
+    """The job that computes what this one waits for, if it is among those that are looked at."""
+    where = {"task": job.spec.task, "queue": job.spec.queue}
+    for state in (State.RUNNING, State.QUEUED, State.SCHEDULED, State.BLOCKED):
+        page = await client.find(**where, state=state, limit=_SCANNED)
+        for found in page.jobs:
+            if found.spec.flight == job.spec.flight and found.blocked_on != job.blocked_on:
+                return [found]
+    return []
+
+
 async def _holders(client: Client, job: Job) -> list[Job]:
-    """Running jobs that hold the resource that this one is blocked on, up to a few."""
+    """Running jobs that hold the resource that this one is blocked on, up to a few; or the job whose result it waits
+    for."""
     if job.state is not State.BLOCKED or job.blocked_on is None:
         return []
+    if is_flight_cause(job.blocked_on):
+        return await _leader(client, job)
     found: list[Job] = []
     cursor, scanned = None, 0
     while scanned < _SCANNED:

@@ -95,6 +95,7 @@ async def facts(client: Client, job: Job, history: list[Event], now: datetime) -
         ("not before", local(job.run_at) if job.state is State.SCHEDULED else ""),
         ("started", local(job.started_at)),
         ("finished", local(job.finished_at)),
+        ("cached from", f"job {job.cached_from}, which computed the same" if job.cached_from else ""),
         ("waited", lasted(waited_for(job, history, now))),
         ("ran", lasted(ran) if ran is not None else ""),
         ("time limit", await _limit(client, job)),

@@ -19,6 +19,7 @@ from daybreak.core.text import ago, bar, counted, first_line, lasted, local, num
 from daybreak.runs.run_info import RunInfo
 from daybreak.tasks.command_tasks import EXEC_POINT
 
+CACHED_READ = 500  # completed points that are looked at
 ERRORS_READ = 200  # failed jobs whose errors are counted
 ERRORS_SHOWN = 5
 
@@ -51,6 +52,7 @@ async def _show(client: Client, name: str, *, as_json: bool) -> int:
         ("note", safe(info.note)),
         ("progress", progress_text(info)),
         ("points", points_text(info)),
+        ("cached", await _cached_text(client, info)),
         ("expected end", eta_text(info, now)),
         ("task", safe(info.task)),
         ("varies", safe(", ".join(info.columns))),
@@ -101,6 +103,18 @@ def _fixed_text(info: RunInfo) -> str:
     if info.task == EXEC_POINT:
         return info.fixed.get("command", "").strip("\"'")
     return ", ".join(f"{name}={value}" for name, value in info.fixed.items())
+
+
+async def _cached_text(client: Client, info: RunInfo) -> str:
+    """How many of the latest completed points did not run, because their result was known."""
+    if not info.jobs[State.COMPLETED]:
+        return ""
+    page = await client.find(limit=CACHED_READ, run=info.label, state=State.COMPLETED)
+    cached = sum(job.cached_from is not None for job in page.jobs)
+    if not cached:
+        return ""
+    of = "" if page.cursor is None else f" of the latest {number(len(page.jobs))}"
+    return f"{number(cached)}{of} had a known result"
 
 
 async def _say_errors(client: Client, info: RunInfo) -> None:

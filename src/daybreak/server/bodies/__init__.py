@@ -16,6 +16,7 @@ responses they are seconds. Instants are ISO 8601 with a time zone. A response m
 | `runs` | runs, and their results as rows |
 | `failures` | failed jobs, grouped by cause |
 | `queues` | queues and their settings |
+| `cache` | known results of cached tasks |
 | `resources` | resources and their settings |
 | `locks` | locks |
 | `workers` | workers |

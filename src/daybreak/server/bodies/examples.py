@@ -7,6 +7,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from daybreak.server.bodies.base import EXAMPLE_ID, ProblemBody
+from daybreak.server.bodies.cache import CacheBody, ClearBody, InvalidateBody
 from daybreak.server.bodies.health import Health, Readiness
 from daybreak.server.bodies.job_changes import BulkAnswer, BulkBody, Changed, JobReleaseBody, NoteBody, PriorityBody
 from daybreak.server.bodies.jobs import JobBody
@@ -120,6 +121,18 @@ EXAMPLES: Final[dict[type[Struct], Any]] = {
     RunChanged: {"run": "overnight", "changed": 3},
     SagaStart: {"saga": "execute", "context": {"image": "python"}, "id": "order-17"},
     QueueChanges: {"max_running": 4, "discipline": "aging", "patience": "10m"},
+    InvalidateBody: {"task": "simulate", "dry_run": True},
+    ClearBody: {"dry_run": True},
+    CacheBody: {
+        "entries": 1000, "bytes": 81920, "hits": 1247, "cached": 1240, "followed": 7, "computed": 1000,
+        "hit_rate": 0.554962, "saved": 9976.0, "is_exact": True,
+        "tasks": [
+            {
+                "task": "simulate", "entries": 1000, "bytes": 81920, "hits": 1247, "cached": 1240, "followed": 7,
+                "computed": 1000, "hit_rate": 0.554962, "saved": 9976.0,
+            },
+        ],
+    },
     ResourceChanges: {"slots": 2, "rate": "10/s", "burst": 5},
     ReleaseBody: {"owner": "pr-812"},
 }  # fmt: skip

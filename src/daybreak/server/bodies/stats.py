@@ -46,6 +46,9 @@ class QueueFigures(Answer, frozen=True):
     batches: int
     last_at: str | None
     last_ran: float
+    cached: int
+    followed: int
+    saved: float
 
 
 class TimeoutFigures(Answer, frozen=True):

@@ -26,7 +26,8 @@ class RetryBody(Request, frozen=True):
 
 class SubmitBody(Request, frozen=True):
     """A job to submit. Options that are left out have the values that the task declares, or the defaults. `timeout` may
-    be `adaptive:10m`."""
+    be `adaptive:10m`. `cache` is for cached tasks: false computes the result whatever is known, and keeps nothing;
+    "refresh" computes it anew and keeps it."""
 
     task: Name
     args: dict[str, Any] = {}
@@ -47,6 +48,7 @@ class SubmitBody(Request, frozen=True):
     meta: dict[str, Any] = {}
     run: Name | None = None
     owner: Name | None = None
+    cache: bool | Literal["refresh"] | None = None
 
 
 class Submitted(Answer, frozen=True):

@@ -8,7 +8,8 @@ from daybreak.server.bodies.base import Answer
 class TrendFigures(Answer, frozen=True):
     """What happened in a period. Times are seconds. Counts and averages are exact, quantiles within 5 %. `waiting` and
     `running` are jobs at its end. `target_met` is the share of jobs that waited no longer than the target of their
-    priority."""
+    priority. `cached` of the completed jobs did not run, because their result was known or on its way, which `saved`
+    so much run time."""
 
     submitted: int
     completed: int
@@ -20,6 +21,8 @@ class TrendFigures(Answer, frozen=True):
     retries_failed: int
     timeouts: int
     lost: int
+    cached: int
+    saved: float
     waiting: int
     running: int
     average_wait: float

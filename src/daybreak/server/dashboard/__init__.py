@@ -10,6 +10,6 @@ policy holds.
 | `overview` | the first page: depth, throughput, waits, workers |
 | `jobs` | the list of jobs, one job, failures by cause, and the form that submits a job |
 | `runs` | sweeps: progress, heat map, rows |
-| `operations` | queues, resources, locks, workers, and who changed what |
+| `operations` | queues, resources, the cache, locks, workers, and who changed what |
 | `assets` | scripts and styles |
 """

@@ -1,10 +1,12 @@
-"""Pages about what jobs share: queues, resources, locks, schedules, workers; and who changed what."""
+"""Pages about what jobs share: queues, resources, known results, locks, schedules, workers; and who changed what."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any, Final
 
+from daybreak.api.cache import cache_figures
+from daybreak.api.cache.figures import entries_page
 from daybreak.api.locks.lock_job import all_waiters
 from daybreak.api.oldest import oldest_per_queue
 from daybreak.api.queue_info import read_queues
@@ -28,6 +30,7 @@ _ADMIN: Final = may("admin", needs_all_queues=True)
 HTML: Final = "text/html"
 LAST_HOUR: Final = timedelta(hours=1)
 TICKS_SHOWN: Final = 5
+ENTRIES_SHOWN: Final = 50
 
 
 @routes.get("/queues", _READ, answer=str, answer_type=HTML, summary="Queues")
@@ -49,6 +52,15 @@ async def show_resources_page(call: Call[None, None]) -> Any:
     """Slots in use, rates, breakers, and how many jobs wait."""
     found = [info for info in await all_resources(await call.client()) if not info.name.startswith(LOCK_PREFIX)]
     return render(call, "resources.html", page="resources", resources=found)
+
+
+@routes.get("/cache", _READ, answer=str, answer_type=HTML, summary="Known results")
+async def show_cache_page(call: Call[None, None]) -> Any:
+    """What is known of cached tasks, what that has saved, and the results that were used last."""
+    client = await call.client()
+    figures = await cache_figures(client)
+    entries, _ = await entries_page(client, limit=ENTRIES_SHOWN)
+    return render(call, "cache.html", page="cache", figures=figures, entries=entries)
 
 
 @routes.get("/locks", _READ, answer=str, answer_type=HTML, summary="Locks and waiters")

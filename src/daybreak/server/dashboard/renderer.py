@@ -28,6 +28,7 @@ NAVIGATION: Final = (
     ("failures", "failures", "Failures"),
     ("queues", "queues", "Queues"),
     ("resources", "resources", "Resources"),
+    ("cache", "cache", "Cache"),
     ("locks", "locks", "Locks"),
     ("schedules", "schedules", "Schedules"),
     ("sagas", "sagas", "Sagas"),

@@ -33,7 +33,7 @@ function changed() { document.activeElement?.blur?.(); document.dispatchEvent(ne
 
 async function act(button) {
   const { action, method = "POST", confirm, then, ask, prompt } = button.dataset;
-  let body;
+  let body = button.dataset.body ? JSON.parse(button.dataset.body) : undefined;
   if (ask) {
     const value = window.prompt(prompt);
     if (value === null || !value.trim()) return;

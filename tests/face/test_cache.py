@@ -1,0 +1,417 @@
+"""Cached tasks: what is known is not computed again, and people can ask why something was."""
+
+from __future__ import annotations
+
+import os
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daybreak import Cache, Daybreak, File, JobFailed, Resource, Secret, State
+from daybreak.api.cache import CacheHandle
+from daybreak.core.errors import BadInput, JobNotFound
+from daybreak.core.model import Done
+from daybreak.policy.settle import settle
+from daybreak.store.protocol import Claim, Exchange
+from daybreak.testing import inline
+
+runs: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_runs():
+    runs.clear()
+
+
+def simulate(model: str, vin: float, duty: float = 0.5) -> dict[str, float]:
+    runs.append((model, vin, duty))
+    return {"vout": vin * duty}
+
+
+# -- hits --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_second_of_two_equal_jobs_does_not_run(app):
+    task = app.task(cache=True)(simulate)
+    first = task.submit("buck", 24.0)
+    with app.worker():
+        assert first.result() == {"vout": 12.0}
+    second = task.submit(vin=24, model="buck", duty=0.5)  # no worker is there any more
+    assert second.state() is State.COMPLETED
+    assert second.result() == {"vout": 12.0}
+    info = second.info()
+    assert (info.cached_from, info.attempt, info.started_at) == (first.id, 0, None)
+    assert [event.kind for event in second.history()] == ["submitted", "completed"]
+    assert first.info().cached_from is None
+    assert runs == [("buck", 24.0, 0.5)]
+
+
+def test_a_hit_needs_no_slot_no_queue_and_no_worker(app):
+    licence = Resource("licence", slots=1)
+    task = app.task(cache=True, resource=licence)(simulate)
+    free = threading.Event()
+
+    @app.task(resource=licence)
+    def hold() -> None:
+        free.wait(20)
+
+    with app.worker(processes=2):
+        known = task.submit("buck", 24.0)
+        known.result("20s")
+        holder = hold.submit()
+        while holder.state() is not State.RUNNING:
+            pass
+        app.queue("default").pause()
+        try:
+            assert app.resource("licence").info().used == 1
+            hit = task.submit("buck", 24.0)
+            assert hit.state() is State.COMPLETED
+            assert hit.result("5s") == {"vout": 12.0}
+            other = task.submit("buck", 25.0)
+            assert other.state() is not State.COMPLETED
+        finally:
+            free.set()
+
+
+def test_equal_jobs_in_flight_run_once(app):
+    task = app.task(cache=True)(simulate)
+    jobs = task.submit_many([{"model": "buck", "vin": 24.0}] * 50)
+    assert [job.state() for job in jobs[:3]] == [State.QUEUED, State.BLOCKED, State.BLOCKED]
+    assert "same computation by job " + jobs[0].id in str(jobs[1].why())
+    with app.worker():
+        assert {job.result("20s")["vout"] for job in app.as_completed(jobs)} == {12.0}
+    assert len(runs) == 1
+    assert {job.info().cached_from for job in jobs[1:]} == {jobs[0].id}
+
+
+def test_map_returns_results_of_known_and_new_points_in_order(app):
+    task = app.task(cache=True)(simulate)
+    with app.worker():
+        task.map(["buck"] * 3, [1.0, 2.0, 3.0])
+        found = task.map(["buck"] * 4, [4.0, 3.0, 2.0, 1.0])
+    assert [one["vout"] for one in found] == [2.0, 1.5, 1.0, 0.5]
+    assert len(runs) == 4
+
+
+async def test_the_async_face_does_the_same():
+    async with Daybreak("memory://", by="ann") as app:
+        task = app.task(cache=Cache(environment=lambda: {"engine": "4.9"}))(simulate)
+        async with app.aworker():
+            first = await task.asubmit("buck", 24.0)
+            await first
+        second = await task.asubmit("buck", 24)
+        assert await second == {"vout": 12.0}
+        [third] = await task.asubmit_many([{"model": "buck", "vin": 24.0}])
+        assert (await third.ainfo()).cached_from == first.id
+        assert (await app.cache.astats()).hits == 2
+
+
+def test_a_failure_is_not_kept_and_a_success_on_a_retry_is(app):
+    tries: list[int] = []
+
+    @app.task(cache=True, retry=2)
+    def flaky(good_at: int) -> int:
+        tries.append(1)
+        if len(tries) < good_at:
+            raise ConnectionError("not yet")
+        return len(tries)
+
+    with app.worker():
+        with pytest.raises(JobFailed):
+            flaky.using(retry=1).submit(good_at=2).result("20s")
+        assert app.cache.stats().entries == 0
+        job = flaky.submit(good_at=3)
+        assert job.result("20s") == 3
+        assert job.info().attempt == 2
+        assert flaky.submit(good_at=3).info().cached_from == job.id
+
+
+def test_a_hit_may_be_bypassed_and_refreshed(app):
+    task = app.task(cache=True)(simulate)
+    with app.worker():
+        first = task.submit("buck", 24.0)
+        first.result("20s")
+        bypassing = task.using(cache=False).submit("buck", 24.0)
+        bypassing.result("20s")
+        assert task.submit("buck", 24.0).info().cached_from == first.id
+        fresh = task.using(cache="refresh").submit("buck", 24.0)
+        fresh.result("20s")
+        assert (bypassing.info().cached_from, fresh.info().cached_from) == (None, None)
+        assert task.submit("buck", 24.0).info().cached_from == fresh.id
+    assert len(runs) == 3
+
+
+def test_a_task_without_a_cache_gets_one_for_single_jobs(app):
+    task = app.task(simulate)
+    with app.worker():
+        [first, second] = [task.using(cache=Cache(ttl="1h")).submit("buck", 24.0) for _ in range(2)]
+        assert second.result("20s") == {"vout": 12.0}
+        assert second.info().cached_from == first.id
+        assert task.submit("buck", 24.0).info().spec.flight is None
+
+
+def test_cancelling_one_leaves_the_others_their_result(app):
+    task = app.task(cache=True)(simulate)
+    jobs = task.submit_many([{"model": "buck", "vin": 24.0}] * 4)
+    jobs[0].cancel()  # it leads
+    jobs[2].cancel()  # it follows
+    with app.worker():
+        assert jobs[1].result("20s") == jobs[3].result("20s") == {"vout": 12.0}
+    assert [job.state() for job in (jobs[0], jobs[2])] == [State.CANCELLED] * 2
+    assert len(runs) == 1
+
+
+def test_files_count_by_content_and_secrets_without_being_shown(app, tmp_path):
+    @app.task(cache=True)
+    def run(model: File, token: Secret[str]) -> str:
+        runs.append(1)
+        return model.path.read_text()
+
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("L = 1e-3")
+    with app.worker():
+        first = run.submit(File(tmp_path / "a"), Secret("1234"))
+        first.result("20s")
+        assert run.submit(File(tmp_path / "b"), Secret("1234")).info().cached_from == first.id
+        (tmp_path / "b").write_text("L = 2e-3")
+        changed = run.submit(File(tmp_path / "b"), Secret("1234"))
+        other = run.submit(File(tmp_path / "a"), Secret("9876"))
+        assert [changed.result("20s"), other.result("20s")] == ["L = 2e-3", "L = 1e-3"]
+    why = app.cache.why(changed)
+    assert [(one.kind, one.name) for one in why.differences] == [("argument", "model")]
+    assert "sha256:" in why.text
+    [secret] = app.cache.why(other).differences
+    assert (secret.name, secret.before, secret.now) == ("token", '"***"', '"***"')
+    assert "9876" not in app.cache.why(other).text
+
+
+def test_schedules_and_direct_calls_do_not_use_the_cache(app):
+    task = app.task(cache=True)(simulate)
+    assert task("buck", 24.0) == task("buck", 24.0)
+    assert len(runs) == 2
+    app.schedule("hourly", task, every="1h", args={"model": "buck", "vin": 24.0}).save()
+    with app.worker():
+        task.submit("buck", 24.0).result("20s")
+        ticked = app.find_schedule("hourly").run_now()
+        ticked.result("20s")
+    assert ticked.info().cached_from is None
+
+
+def test_in_inline_mode_too(app):
+    task = app.task(cache=True)(simulate)
+    with inline(app):
+        first = task.submit("buck", 24.0)
+        assert task.submit("buck", 24.0).info().cached_from == first.id
+    assert len(runs) == 1
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_run_over_known_points_needs_no_worker(app):
+    task = app.task(cache=True)(simulate)
+    grid = {"model": "buck", "vin": [float(vin) for vin in range(20)]}
+    with app.worker():
+        app.sweep(task, grid, name="one").wait()
+    again = app.sweep(task, {**grid, "vin": [*grid["vin"][10:], 99.0]}, name="two")
+    info = again.info()
+    assert (info.jobs[State.COMPLETED], info.jobs[State.QUEUED]) == (10, 1)
+    assert info.eta is None
+    rows = list(again.rows())
+    assert [row["vout"] for row in rows[:10]] == [vin / 2 for vin in range(10, 20)]
+    assert all(row["cached_from"] and row["ran_for"] is None for row in rows[:10])
+    fresh = app.sweep(task, grid, name="one", fresh=True)
+    assert fresh.info().jobs[State.COMPLETED] == 0
+
+
+def test_the_table_of_a_run_without_a_cache_has_no_column_for_it(app):
+    task = app.task(simulate)
+    with app.worker():
+        run = app.sweep(task, {"model": "buck", "vin": [1.0]}, name="plain")
+        run.wait()
+    assert "cached_from" not in next(iter(run.rows()))
+
+
+# -- app.cache ---------------------------------------------------------------------------------------------------------
+
+
+def test_statistics_count_hits_and_what_they_saved(app):
+    task = app.task(cache=True)(simulate)
+    assert (app.cache.stats().entries, app.cache.stats().hit_rate) == (0, 0.0)
+    with app.worker():
+        task.submit("buck", 1.0).result("20s")
+        task.submit("buck", 2.0).result("20s")
+    for _ in range(6):
+        task.submit("buck", 1.0)
+    found = app.cache.stats()
+    [of_task] = found.tasks
+    assert (of_task.task, of_task.entries, of_task.cached, of_task.computed) == ("simulate", 2, 6, 2)
+    assert found.hit_rate == 6 / 8
+    assert found.bytes == 2 * len(b'{"vout":0.5}')
+    assert timedelta() < found.saved < timedelta(minutes=1)
+    assert app.stats().queue.completed == 8
+    assert app.stats().queue.cached == 6
+    [latest, older] = app.cache.entries("simulate")
+    assert (latest.hits, older.hits) == (6, 0)
+    assert app.cache.entries("other") == []
+
+
+def test_results_can_be_dropped_by_task_by_job_and_all(app):
+    task = app.task(cache=True)(simulate)
+    with app.worker():
+        jobs = task.submit_many([{"model": "buck", "vin": float(vin)} for vin in range(5)])
+        for job in jobs:
+            job.result("20s")
+    hit = task.submit("buck", 1.0)
+    assert app.cache.invalidate(job=jobs[1]) == 1
+    assert hit.result("5s") == {"vout": 0.5}  # who has it keeps it
+    assert task.submit("buck", 1.0).state() is State.QUEUED
+    assert app.cache.invalidate(flight=jobs[2].info().spec.flight) == 1
+    assert app.cache.invalidate(task=task) == 3
+    assert app.cache.clear() == 0
+    with pytest.raises(BadInput, match="name one thing"):
+        app.cache.invalidate()
+    with pytest.raises(JobNotFound):
+        app.cache.invalidate(job="0199")
+
+
+# -- why ---------------------------------------------------------------------------------------------------------------
+
+
+def planted(app: Daybreak, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Twenty changes of one thing each: what was changed, and what `why` says."""
+    model = tmp_path / "model"
+    model.write_text("L = 1e-3")
+    monkeypatch.setenv("PLANT_SITE", "north")
+    engine = {"engine": "4.9", "solver": {"tolerance": 1e-6}}
+    base: dict[str, Any] = {
+        "body": "return a + b", "helper": "return x + 1", "gain": "return 1", "version": 1, "key": None,
+        "text": "2026", "args": {"a": 1.0, "b": 2.0, "names": ["x"], "table": {"k": 1}, "note": None},
+    }  # fmt: skip
+
+    def submit(change: dict[str, Any]) -> Any:
+        now = {**base, **change}
+        names: dict[str, Any] = {"__name__": "planted_code", "File": File}
+        exec(  # noqa: S102 - code that differs in one place
+            f"def helper(x):\n    {now['helper']}\n"
+            f"class Plant:\n    def gain(self):\n        {now['gain']}\n"
+            "def run(model: File, a: float, b: float, names: list, table: dict, note: str | None, *rest: int,"
+            f" **more: int):\n    {now['body']}\n",
+            names,
+        )
+        other = Daybreak("memory://")
+        other._open_sessions = app._sessions  # the same store, other code
+        cache = Cache(
+            version=now["key"], salt=(names["helper"], names["Plant"], now["text"]),
+            environment=("PLANT_SITE", lambda: dict(engine)),
+        )  # fmt: skip
+        task = other.task(name="run", version=now["version"], cache=cache)(names["run"])
+        return task.submit(File(model), *now["args"].values(), *now.get("rest", ()), **now.get("more", {}))
+
+    async def complete() -> None:
+        store = (await app.client()).store
+        [lease] = (await store.exchange(Exchange(claim=Claim(worker="w")))).leases
+        await store.exchange(Exchange(settle=[settle(lease, Done(b"1"), chance=0.5, by="w")]))
+
+    submit({})
+    app.portal.run(complete())
+    changes: list[tuple[str, dict[str, Any]]] = [
+        *[(f"argument {name}", {"args": {**base["args"], name: value}}) for name, value in (
+            ("a", 1.0000000000000002), ("b", -2.0), ("names", ["y"]), ("table", {"k": 1, "l": 2}), ("note", ""),
+        )],
+        ("argument rest", {"rest": (7,)}),
+        ("argument extra", {"more": {"extra": 1}}),
+        ("source ", {"body": "return a - b"}),
+        ("source ", {"body": "return a + b + 0"}),
+        ("source ", {"body": "print(a)\n    return a + b"}),
+        ("version ", {"version": 2}),
+        ("salt helper", {"helper": "return x + 2"}),
+        ("salt helper", {"helper": "y = 1\n    return x + y"}),
+        ("salt Plant", {"gain": "return 2"}),
+        ("salt text", {"text": "2027"}),
+    ]  # fmt: skip
+    found = []
+    for expected, change in changes:
+        found.append((expected, told(app, submit(change))))
+    model.write_text("L = 2e-3")
+    found.append(("argument model", told(app, submit({}))))
+    model.write_text("L = 1e-3")
+    monkeypatch.setenv("PLANT_SITE", "south")
+    found.append(("environment PLANT_SITE", told(app, submit({}))))
+    monkeypatch.delenv("PLANT_SITE")
+    found.append(("environment PLANT_SITE", told(app, submit({}))))
+    monkeypatch.setenv("PLANT_SITE", "north")
+    engine["engine"] = "5.0"
+    found.append(("environment engine", told(app, submit({}))))
+    engine["engine"] = "4.9"
+    engine["solver"] = {"tolerance": 1e-7}
+    found.append(("environment solver", told(app, submit({}))))
+    return found
+
+
+def told(app: Daybreak, job: Any) -> str:
+    assert job.info().cached_from is None
+    [difference] = app.cache.why(job).differences
+    return f"{difference.kind} {difference.name}"
+
+
+def test_why_names_the_one_part_that_was_changed_in_20_of_20_cases(app, tmp_path, monkeypatch):
+    found = planted(app, tmp_path, monkeypatch)
+    assert len(found) == 20
+    assert [said for _, said in found] == [expected for expected, _ in found]
+
+
+def test_why_says_what_was_before_and_what_is_now(app):
+    task = app.task(cache=True)(simulate)
+    with app.worker():
+        task.submit("buck", 24.0).result("20s")
+        other = task.submit("buck", 25.0, 0.25)
+        other.result("20s")
+    why = app.cache.why(other)
+    assert why.outcome == "computed"
+    assert "in 2 parts" in why.text
+    assert "the argument 'vin': 24.0 before, 25.0 now" in why.text
+    assert "the argument 'duty': its default before, 0.25 now" in why.text
+
+
+def test_why_tells_of_hits_followers_and_jobs_without_a_cache(app):
+    task = app.task(cache=True)(simulate)
+    leader, follower = task.submit_many([{"model": "buck", "vin": 1.0}] * 2)
+    assert app.cache.why(follower).outcome == "following"
+    assert (app.cache.why(leader).outcome, app.cache.why(leader).nearest) == ("waiting", None)
+    with app.worker():
+        leader.result("20s")
+        follower.result("20s")
+    assert app.cache.why(follower).outcome == "followed"
+    assert app.cache.why(task.submit("buck", 1.0)).outcome == "cached"
+    assert app.cache.why(task.using(cache=False).submit("buck", 1.0)).outcome == "uncached"
+
+
+def test_the_handle_takes_ids_and_names(app):
+    assert isinstance(app.cache, CacheHandle)
+    task = app.task(cache=True)(simulate)
+    job = task.submit("buck", 1.0)
+    assert app.cache.why(job.id).job == job.id
+    assert app.cache.invalidate(task="simulate") == 0
+    with pytest.raises(BadInput, match="limit=0"):
+        app.cache.entries(limit=0)
+
+
+# -- keys are cheap ----------------------------------------------------------------------------------------------------
+
+
+def test_the_environment_is_read_once_for_many_jobs(app):
+    calls: list[int] = []
+
+    def engine() -> dict[str, str]:
+        calls.append(os.getpid())
+        return {"engine": "4.9"}
+
+    task = app.task(cache=Cache(environment=engine))(simulate)
+    task.submit_many([{"model": "buck", "vin": float(vin)} for vin in range(50)])
+    assert len(calls) == 1
+    app.sweep(task, {"model": "buck", "vin": [float(vin) for vin in range(2500)]}, name="many")
+    assert len(calls) == 2
