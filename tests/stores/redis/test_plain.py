@@ -7,7 +7,7 @@ import random
 import pytest
 from redis_servers import REDIS, connect, fresh, keys_of, need_redis
 
-from daybreak.core.model import Done
+from daybreak.core.model import Caching, Done
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import Claim
 from daybreak.stores.redis import RedisStore, scripts
@@ -27,7 +27,7 @@ from daybreak.testing.contract.builders import (
 )
 
 FAST = scripts.EXCHANGE
-GENERAL = Script("exchange", "job", "gauge", "resource_queue", "time", "put", "insert", "settle", "claim")
+GENERAL = Script("exchange", "job", "gauge", "resource_queue", "flight", "time", "put", "insert", "settle", "claim")
 
 
 def dump(namespace):
@@ -48,9 +48,16 @@ def dump(namespace):
 SHARED = [(), needs("plecs"), needs("plecs"), needs("plecs", disk=2)]
 
 
-async def story(store, seed, *, shares=False):
+def flight(chance):
+    """Some jobs would compute what others compute."""
+    name = chance.choice([None] * 6 + ["f", "g"])
+    return {} if name is None else {"flight": name, "flight_parts": {"arguments": name}, "cache": Caching()}
+
+
+async def story(store, seed, *, shares=False, flies=False):
     """Jobs of three tasks in two queues are submitted, complete, fail, are cancelled or paused, and some are claimed in
-    the exchange that settles others; returns all answers. `shares`: most jobs need resources, sometimes scarce ones."""
+    the exchange that settles others; returns all answers. `shares`: most jobs need resources, sometimes scarce ones.
+    `flies`: some jobs have a flight."""
     chance, answers, held, now = random.Random(seed), [], [], NOON
     tasks = [("a", 1), ("b", 1), ("c", 1)][: 1 + seed % 3]
     for n in range(40):
@@ -60,7 +67,7 @@ async def story(store, seed, *, shares=False):
                 chance.choice(tasks)[0], id=f"{seed} {n} {m}", queue=chance.choice(["q", "q", "q", "r"]),
                 priority=chance.choice([0, 2, 2, 5]), delay=chance.choice([None] * 8 + [SECOND]),
                 retry=TWICE, expires_in=chance.choice([None] * 8 + [SECOND * 5]), by="me",
-                **({"resources": chance.choice(SHARED)} if shares else {}),
+                **({"resources": chance.choice(SHARED)} if shares else {}), **(flight(chance) if flies else {}),
             )
             for m in range(chance.randrange(6))
         ]  # fmt: skip
@@ -90,16 +97,16 @@ async def story(store, seed, *, shares=False):
     return answers
 
 
-@pytest.mark.parametrize("shares", [False, True])
+@pytest.mark.parametrize(("shares", "flies"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize("seed", range(12))
-async def test_the_fast_path_of_an_exchange_writes_what_the_general_path_writes(seed, shares, monkeypatch):
+async def test_the_fast_path_of_an_exchange_writes_what_the_general_path_writes(seed, shares, flies, monkeypatch):
     need_redis()
     left = []
     for script in (FAST, GENERAL):
         monkeypatch.setattr(scripts, "EXCHANGE", script)
         with fresh() as namespace:
             async with RedisStore(REDIS, namespace=namespace) as store:
-                left.append((await story(store, seed, shares=shares), dump(namespace)))
+                left.append((await story(store, seed, shares=shares, flies=flies), dump(namespace)))
     (answers, stored), (general_answers, general_stored) = left
     assert answers == general_answers
     assert stored == general_stored

@@ -4,14 +4,15 @@
     requests, specs   operations as arguments of scripts        replies      their replies as values
     adopt             jobs that move between stores             read         pages, counts, events
     plain_submit      the fast path for plain submissions       gauges       needs and settings of resources
+    flights           known results, as entries of the cache
     client            runs scripts, knows what was sent         connection   one connection, asyncio
     blocking_client   group commit for threads without a loop   wake         publish and subscribe
     server_clock      the server's clock, and its jumps         examine      is the server suitable, what could it lose
     rows, event_codec how jobs and events are packed            codes        numbers for names, as in prelude.lua
     address           URLs                                      faults       translates errors
     hiredis           the Redis protocol                        scripts      assembles the scripts
-    lua/              the scripts: prelude and change_set are part of all; job, gauge and resource_queue are shared;
-                      one file for each operation
+    lua/              the scripts: prelude and change_set are part of all; job, gauge, resource_queue and flight are
+                      shared; one file for each operation
 
 Keys, all under {namespace}:
 
@@ -29,6 +30,11 @@ Keys, all under {namespace}:
     settings  records:<kind>
     gauge  looks  waits:<resource>                      resources, and how many jobs wait for them
     blocked  blocked:<lane>  blocked:<lane>:<resource>  jobs that wait for resources
+    flies  flight           the flight of a job; the entry of a flight
+    entry  computed  points entries of the cache, and their results; the jobs that have such a result
+    known:<task>  used:<task>  lapsing                  entries by number, by their latest use, by the end of their time
+    room  landing           how many results a task keeps; entries with followers that are still to be completed
+    waits:flight <flight>  blocked:<lane>:flight <flight>  the followers, as jobs that wait for resources
 """
 
 from daybreak.stores.redis.store import RedisStore

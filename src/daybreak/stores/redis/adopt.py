@@ -16,7 +16,7 @@ from daybreak.stores.redis import codes
 from daybreak.stores.redis.event_codec import pack_event, sized
 from daybreak.stores.redis.gauges import pack_needs
 from daybreak.stores.redis.rows import HEAD, StoredJob, pack_failure, pack_progress, pack_spec, pack_value
-from daybreak.stores.redis.specs import Args, check_priority, micros_or_none, pack_ties, task_of
+from daybreak.stores.redis.specs import Args, check_priority, micros_or_none, pack_flight, pack_ties, task_of
 
 _STATE: Final = struct.Struct("<3BIIII8d")
 WALL: Final = 2  # the clock of a delay, as in prelude.lua
@@ -62,6 +62,8 @@ def _add(args: Args, moved: Moved) -> None:
         job.note,
         b"" if job.progress is None else pack_progress(job.progress, job.message),
         b"" if job.result is None else pack_value(job.result),
+        pack_flight(spec),
+        job.cached_from or "",
         int(moved.holds_name),
         len(moved.keys),
     )  # fmt: skip

@@ -24,7 +24,9 @@ KINDS: Final = (
     "breaker_probing", "queue_full", "queue_empty", "saga_stuck", "detached", "batch_started", "batch_completed",
 )  # fmt: skip
 KIND: Final = {kind: code for code, kind in enumerate(KINDS)}
-VERDICTS: Final = (Verdict.NEW, Verdict.DUPLICATE, Verdict.CONFLICT, Verdict.FULL, Verdict.SPENT)
+VERDICTS: Final = (
+    Verdict.NEW, Verdict.DUPLICATE, Verdict.CONFLICT, Verdict.FULL, Verdict.SPENT, Verdict.FOLLOWS, Verdict.CACHED,
+)  # fmt: skip
 SAME: Final = ("", "id", "key", "unique")
 BY_KEY: Final = 2
 EVICTED: Final = 4  # takes the place of SAME: the job is new, and another one was shed for it
@@ -41,7 +43,7 @@ CANCELLING, SUSPENDING, REAPED, ALONE, CALLED, AHEAD, CHOSEN, REPEATS = 1, 2, 4,
 DETACHED, GROUPED = 256, 512
 # What is stored in separate hashes of a job.
 CHECKPOINT, FAILURE, NOTE, PROGRESS, RESULT, TIES, EXPIRY, NEEDS = 1, 2, 4, 8, 16, 32, 64, 128
-FLIGHT, POINTS = 256, 512
+FLIGHT, FOLLOWS, POINTS = 256, 512, 1024
 # The clock of a delay.
 STEADY, WALL = 1, 2
 # Parts that are sent with a settlement.

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from daybreak.core.events import Event, submitted
+from daybreak.core.flights import flight_cause
 from daybreak.core.model import DEFAULT_OPTIONS, FINAL, Failure, Job, JobSpec, Lease, State
 from daybreak.core.resource_gauge import RETRY_CAUSE_PREFIX
 from daybreak.core.units import EPOCH, micros, moment, span
@@ -31,7 +32,9 @@ COMPRESS_ABOVE: Final = 4096
 _CREATED: Final = struct.Struct("<d")
 _SUBMITTED: Final = bytes((codes.KIND["submitted"],))
 _HAS_OPTIONS: Final = 0xC1  # starts no msgpack value, so it marks a spec with its own options
-RAW, COMPRESSED = b"\0", b"\1"  # the first byte of a stored value
+RAW, COMPRESSED = b"\0", b"\1"  # the first byte of a stored value; the size of a compressed one follows
+_SIZE: Final = struct.Struct("<I")
+_COMPRESSED_AT: Final = 1 + _SIZE.size
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -47,12 +50,12 @@ _unpack_progress = msgspec.msgpack.Decoder(tuple[float, str]).decode
 def pack_value(value: bytes) -> bytes:
     """A value as it is stored: marked, and compressed if it is large and that makes it smaller."""
     if len(value) > COMPRESS_ABOVE and len(compressed := zlib.compress(value, 1)) < len(value):
-        return COMPRESSED + compressed
+        return b"".join((COMPRESSED, _SIZE.pack(len(value)), compressed))
     return RAW + value
 
 
 def unpack_value(value: bytes) -> bytes:
-    return zlib.decompress(value[1:]) if value[0] else value[1:]
+    return zlib.decompress(value[_COMPRESSED_AT:]) if value[0] else value[1:]
 
 
 def pack_failure(failure: Failure) -> bytes:
@@ -76,7 +79,7 @@ def pack_spec(spec: JobSpec) -> bytes:
 
 
 def unpack_spec(packed: bytes, at: int = 0) -> JobSpec:
-    body = zlib.decompress(packed[at + 1 :]) if packed[at] else packed[at + 1 :]
+    body = zlib.decompress(packed[at + _COMPRESSED_AT :]) if packed[at] else packed[at + 1 :]
     if body[0] != _HAS_OPTIONS:
         return _unpack_spec(body)
     options, at = read_short(body, 1)
@@ -150,8 +153,8 @@ class StoredJob:
         self.job = self._job(int(seq), head, holder, lacking)
 
     def _job(self, seq: int, head: tuple[Any, ...], holder: bytes, lacking: int) -> Job:
-        (code, reason, flags, _, priority, _, _, attempt, fence, n, lost, timeouts, x, y, started) = head
-        checkpoint, failure, note, progress, result, expires = self._parts
+        (code, reason, flags, marks, priority, _, _, attempt, fence, n, lost, timeouts, x, y, started) = head
+        checkpoint, failure, note, progress, result, expires, source = self._parts
         state = codes.STATES[code]
         fraction, message = (None, "") if progress is None else _unpack_progress(progress)
         return Job(
@@ -159,7 +162,7 @@ class StoredJob:
             seq=seq,
             state=state,
             reason=codes.REASONS[reason],
-            blocked_on=self._cause(lacking) if state is State.BLOCKED else None,
+            blocked_on=self._cause(marks, lacking) if state is State.BLOCKED else None,
             priority=priority,
             attempt=attempt,
             fence=int(fence),
@@ -182,6 +185,7 @@ class StoredJob:
             detached=bool(flags & codes.DETACHED),
             checkpoint=None if checkpoint is None else unpack_value(checkpoint),
             result=None if result is None else unpack_value(result),
+            cached_from=source.decode() if source else None,
             failure=None if failure is None else _unpack_failure(unpack_value(failure)),
         )
 
@@ -191,7 +195,9 @@ class StoredJob:
             return last_holder(self._history)
         return read_short(holder, 0)[0].decode() if state is State.RUNNING else None
 
-    def _cause(self, lacking: int) -> str:
+    def _cause(self, marks: int, lacking: int) -> str:
+        if marks & codes.FOLLOWS:
+            return flight_cause(self.spec.flight or "")
         needs = self.spec.options.resources
         if lacking > codes.RETRIES:
             return RETRY_CAUSE_PREFIX + needs[lacking - codes.RETRIES - 1].resource

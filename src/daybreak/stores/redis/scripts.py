@@ -52,16 +52,28 @@ def _lua(name: str) -> str:
 
 
 EXCHANGE: Final = Script(
-    "exchange", "job", "gauge", "resource_queue", "time", "put", "insert", "settle", "claim", fast_path="plain"
+    "exchange",
+    "job",
+    "gauge",
+    "resource_queue",
+    "flight",
+    "time",
+    "put",
+    "insert",
+    "settle",
+    "claim",
+    fast_path="plain",
 )
 SUBMIT: Final = Script("submit", standalone=True)
-EXTEND: Final = Script("extend", "job", "gauge", "resource_queue")
+EXTEND: Final = Script("extend", "job", "gauge", "resource_queue", "flight")
 REAP: Final = Script("reap", "job")
-ADVANCE: Final = Script("advance", "job", "gauge", "resource_queue", "time")
-AMEND: Final = Script("amend", "job", "gauge", "resource_queue")
+ADVANCE: Final = Script("advance", "job", "gauge", "resource_queue", "flight", "time")
+AMEND: Final = Script("amend", "job", "gauge", "resource_queue", "flight")
 PACK: Final = Script("pack", "job", "whole", reads=True)
-ADOPT: Final = Script("adopt", "job", "gauge", "resource_queue", "insert")
-PURGE: Final = Script("purge", "job", "gauge", "resource_queue")
+ADOPT: Final = Script("adopt", "job", "gauge", "resource_queue", "flight", "insert")
+PURGE: Final = Script("purge", "job", "gauge", "resource_queue", "flight")
+CACHED: Final = Script("cached", reads=True)
+UNCACHE: Final = Script("uncache", "flight")
 OPEN: Final = Script("open", prelude_only=True)
 CORRECT: Final = Script("correct", prelude_only=True)
 GET: Final = Script("get", "whole", reads=True)
@@ -69,7 +81,7 @@ SCAN: Final = Script("scan", "whole", reads=True)
 COUNT: Final = Script("count", reads=True)
 LANES: Final = Script("lanes", reads=True)
 KEYS: Final = Script("keys", "job", reads=True)
-POSITION: Final = Script("position", "job", "gauge", "resource_queue", reads=True)
+POSITION: Final = Script("position", "job", "gauge", "resource_queue", "flight", reads=True)
 USAGE: Final = Script("usage", reads=True)
 FEED: Final = Script("feed", reads=True)
 RECORDS: Final = Script("records", reads=True)

@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
+import msgspec
+
 from daybreak.core.errors import BadInput
+from daybreak.core.flights import flight_of
 from daybreak.core.model import JobSpec
 from daybreak.core.units import micros, span
 from daybreak.stores.redis import codes
@@ -15,11 +18,14 @@ from daybreak.stores.redis.event_codec import SHORT, Tail, pack_end, pack_tail, 
 from daybreak.stores.redis.gauges import pack_needs
 from daybreak.stores.redis.rows import pack_spec
 
+_pack = msgspec.msgpack.Encoder().encode
+
 Arg = bytes | str | int
 Args = list[Arg]
 
 LOWEST_PRIORITY: Final = 10
-_KIND: Final = struct.Struct("<3B4d")
+_KIND: Final = struct.Struct("<4B4d")
+_KEPT: Final = struct.Struct("<2d")
 _TIES: Final = struct.Struct("<B")
 
 
@@ -32,7 +38,8 @@ def kind_of(spec: JobSpec) -> tuple[object, ...]:
     has_ties = spec.key is not None or spec.unique is not None or spec.run is not None or spec.owner is not None
     return (
         spec.queue, spec.task, spec.version, spec.priority, spec.by, id(spec.options), spec.delay,
-        spec.run_at, spec.holder, spec.hold_for, spec.run, spec.owner, has_ties and spec.on_conflict,
+        spec.run_at, spec.holder, spec.hold_for, spec.run, spec.owner, spec.flight is not None,
+        has_ties and spec.on_conflict,
     )  # fmt: skip
 
 
@@ -59,6 +66,8 @@ def add_specs(args: Args, specs: Iterable[JobSpec]) -> None:
         items.append(pack_spec(spec))
         if key[-1]:
             items.append(pack_ties(spec))
+        if key[-2] and (flight := pack_flight(spec)):
+            items.append(flight)
     if runs:
         items[at] = size
     args.append(len(kinds))
@@ -82,7 +91,7 @@ def _add_kind(args: Args, spec: JobSpec, conflict: int) -> None:
         pack_end(None, None, spec.by, pack_tail(_names(spec))),
         pack_needs(spec),
         _KIND.pack(
-            spec.priority, conflict, clock, due, micros_or_none(options.expires_in),
+            spec.priority, conflict, flight_of(spec) is not None, clock, due, micros_or_none(options.expires_in),
             micros_or_none(options.keep_completed), micros_or_none(options.keep_failed),
         ),
     )  # fmt: skip
@@ -99,6 +108,18 @@ def check_priority(priority: int) -> None:
 
 def micros_or_none(duration: timedelta | None) -> int:
     return codes.NONE if duration is None else span(duration)
+
+
+def pack_flight(spec: JobSpec) -> bytes:
+    """The flight of a job and how its result is kept, see flight.lua; empty if its result is not kept."""
+    flight, caching = flight_of(spec), spec.options.cache
+    if flight is None or caching is None:
+        return b""
+    packed = [_KEPT.pack(micros_or_none(caching.ttl), codes.NONE if caching.size is None else caching.size)]
+    for text in (flight, spec.by):
+        name = text.encode()
+        packed += (SHORT.pack(sized(name)), name)
+    return b"".join((*packed, _pack(spec.flight_parts)))
 
 
 def pack_ties(spec: JobSpec) -> bytes:

@@ -44,7 +44,7 @@ from daybreak.store.protocol import (
     Watch,
 )
 from daybreak.store.sanitize import cleaned_amend, cleaned_moved
-from daybreak.stores.redis import adopt, examine, faults, gauges, read, replies, requests, scripts
+from daybreak.stores.redis import adopt, examine, faults, flights, gauges, read, replies, requests, scripts
 from daybreak.stores.redis.address import parse
 from daybreak.stores.redis.blocking_client import BlockingClient
 from daybreak.stores.redis.client import RedisClient
@@ -91,7 +91,7 @@ class RedisStore:
 
     @property
     def traits(self) -> Traits:
-        return Traits(name="redis", durable=self._durable, shared=True, features=frozenset({"resources"}))
+        return Traits(name="redis", durable=self._durable, shared=True, features=frozenset({"resources", "cache"}))
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
@@ -179,8 +179,9 @@ class RedisStore:
         return leases_of(reap.worker, None, taken)
 
     async def advance(self, limit: int = 500, *, now: datetime | None = None) -> Advanced:
-        _, due, expired, wait = await self._in_use().run(scripts.ADVANCE, (limit,), now)
-        return Advanced(due=due, expired=expired, next_in=read.delay(wait), again=limit in (due, expired))
+        _, due, expired, wait, landing = await self._in_use().run(scripts.ADVANCE, (limit,), now)
+        again = limit in (due, expired) or bool(landing)
+        return Advanced(due=due, expired=expired, next_in=read.delay(wait), again=again)
 
     async def amend(self, request: Amend, *, now: datetime | None = None) -> Amended:
         client, request, cursor = self._in_use(), cleaned_amend(request), None
@@ -223,11 +224,11 @@ class RedisStore:
     async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
         return replies.to_purged(await self._in_use().run(scripts.PURGE, requests.purge(purge), now))
 
-    async def cached(self, query: CacheQuery, *, now: datetime | None = None) -> CachePage:  # noqa: ARG002 - no feature "cache"
-        return CachePage([], None)
+    async def cached(self, query: CacheQuery, *, now: datetime | None = None) -> CachePage:
+        return await flights.cached(self._in_use(), query, now)
 
-    async def uncache(self, request: Uncache, *, now: datetime | None = None) -> Uncached:  # noqa: ARG002 - no feature "cache"
-        return Uncached(0, again=False)
+    async def uncache(self, request: Uncache, *, now: datetime | None = None) -> Uncached:
+        return await flights.uncache(self._in_use(), request, now)
 
     async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:
         client = self._in_use()

@@ -8,6 +8,7 @@ for i = 1, number() do
   job.state, job.reason, job.priority, job.attempt, job.n, job.lost, job.timeouts, job.fence, job.created, job.due,
     job.expires, job.started, job.finished, job.keep, job.keep_failed = unpack_from('<BBBI4I4I4I4dddddddd', arg())
   job.checkpoint, job.failure, job.note, job.progress, job.result = arg(), arg(), arg(), arg(), arg()
+  job.flies, job.source = arg(), arg()
   job.holds_name = number() == 1
   job.keys = {} -- each with its digest
   for k = 1, number() do job.keys[k] = { arg(), arg() } end
@@ -57,6 +58,8 @@ local function keep_parts(job)
   M.mark(job, K.NOTE, 'note', job.note)
   M.mark(job, K.PROGRESS, 'progress', job.progress)
   M.mark(job, K.RESULT, 'result', job.result)
+  M.mark(job, K.FLIGHT, 'flies', job.flies)
+  M.mark(job, K.POINTS, 'points', job.source ~= '' and K.NOBODY .. job.source)
 end
 
 -- A finished job keeps its unique name but does not hold it.
@@ -88,6 +91,7 @@ local function accept(job, is_open, last)
   M.change(job, K.moved, job.state, by, nil, job.reason, M.due_at(job), job.fence)
   M.enter(job)
   M.save(job)
+  if M.has(job.marks, K.FLIGHT) then M.join(job) end
 end
 
 M.begin()

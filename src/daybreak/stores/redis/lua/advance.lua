@@ -9,4 +9,4 @@ M.flush()
 local due = M.promote(limit)
 if next(freed) then M.offer_freed() end
 M.finish_script()
-return { stamp, due, #overdue, M.next_in() }
+return { stamp, due, #overdue, M.next_in(), looks.landing and 1 or 0 }

@@ -20,6 +20,10 @@ local function ask(job, flag, kind)
   M.save(job)
 end
 
+local function join(job)
+  if M.has(job.marks, K.FLIGHT) then M.join(job) end
+end
+
 function act.cancel(job)
   if job.state >= COMPLETED then return REFUSED end
   if job.state == RUNNING and not M.has(job.flags, K.DETACHED) then
@@ -43,6 +47,7 @@ function act.suspend(job)
   M.change(job, K.suspended, SUSPENDED, by, tail)
   M.enter(job)
   M.save(job)
+  if M.has(job.marks, K.FLIGHT) then M.leave_flight(job) end
   return DONE
 end
 
@@ -65,6 +70,7 @@ function act.resume(job)
   M.change(job, K.resumed, job.state, by, nil, nil, M.due_at(job))
   M.enter(job)
   M.save(job)
+  join(job)
   return DONE
 end
 
@@ -81,11 +87,12 @@ function act.retry(job)
   job.state, job.reason, job.attempt, job.lost, job.timeouts, job.clock, job.y = QUEUED, 0, 0, 0, 0, 0, NONE
   job.since = NONE
   M.mark(job, K.NOTE, 'note', false)
-  M.mark(job, K.RESULT, 'result', false)
+  if M.has(job.marks, K.POINTS) then M.forget_result(job) else M.mark(job, K.RESULT, 'result', false) end
   M.update_rank(job)
   M.change(job, K.retried, QUEUED, by, tail, nil, nil, nil, 0)
   M.enter(job)
   M.save(job)
+  join(job)
   return DONE
 end
 
@@ -103,12 +110,14 @@ function act.start(job)
   M.change(job, K.due, job.state, by, tail)
   M.enter(job)
   M.save(job)
+  join(job)
   return DONE
 end
 
 function act.rerank(job)
   if job.state >= COMPLETED or job.state == RUNNING then return REFUSED end
   M.rerank(job, priority, by)
+  if M.has(job.marks, K.FOLLOWS) then M.urge(job, by) end
   return DONE
 end
 

@@ -110,12 +110,20 @@ function M.flush()
   dirty, moved = {}, {}
 end
 
+-- Writes the changes of one hash or set alone: others may still be referred to, see insert.lua and claim.lua.
+function M.flush_only(name)
+  local fields, changed = dirty[name], moved[name]
+  dirty[name], moved[name] = nil, nil
+  if fields then flush_hash(name, fields) end
+  if changed then flush_set(name, changed) end
+end
+
 -- The first write of every script. If the server refuses writes (memory full, read-only replica, disk errors), it refuses
 -- this one, so no script is ever half applied. A clock that was set back is noted for the next reap.
 function M.begin()
-  local found = call('HMGET', META, 'time', 'look')
+  local found = call('HMGET', META, 'time', 'look', 'landing')
   local before = found[1]
-  looks.first = found[2] and tonumber(found[2]) or nil
+  looks.first, looks.landing = found[2] and tonumber(found[2]) or nil, found[3]
   call('HSET', META, 'time', text(server))
   if before and tonumber(before) > server + 1000000 then call('HSET', META, 'back', 1) end
 end
@@ -292,11 +300,18 @@ end
 -- The end of every script that writes.
 function M.finish_script()
   if next(gauges) then M.write_gauges() end
+  M.write_flights()
   if next(totals) then M.write_totals() end
   M.flush()
   flush_tallies()
   M.end_row()
   publish()
+end
+
+-- Writes what has changed in the cache, if this script has used it.
+function M.write_flights()
+  local write = rawget(M, 'write_entries')
+  if write then write() end
 end
 
 function M.have(part)
@@ -307,12 +322,12 @@ function M.have(part)
   end
 end
 
--- The functions of job.lua, gauge.lua and resource_queue.lua are defined when the first of them is used.
+-- The functions of job.lua, gauge.lua, resource_queue.lua and flight.lua are defined when the first of them is used.
 local function found_in(part, name)
   M.have(part)
   return rawget(M, name)
 end
 
 setmetatable(M, { __index = function(_, name)
-  return found_in('job', name) or found_in('gauge', name) or found_in('resource_queue', name)
+  return found_in('job', name) or found_in('gauge', name) or found_in('resource_queue', name) or found_in('flight', name)
 end })

@@ -6,7 +6,7 @@ local TURN_UNIT = 720720
 function M.read_claim()
   local claim = {
     worker = arg(), call = arg(), flags = number(), limit = number(), lease_for = number(),
-    begins = number(), queues = {}, served = {},
+    begins = number(), queues = {}, served = {}, expired = 0, parked = 0,
   }
   for i = 1, number() do claim.queues[i], claim.served[i] = arg(), number() end
   local tasks = number()
@@ -91,16 +91,23 @@ function M.open_lanes(queue_lanes, queue, claim, limit)
   for i = math.floor(#lanes / 2), 1, -1 do M.sink(lanes, i) end
 end
 
+function M.open_again(claim, i, queue_lanes, limit)
+  queue_lanes.lanes, queue_lanes.key = {}, nil
+  if queue_lanes.room >= 1 and limit > 0 then
+    M.open_lanes(queue_lanes, claim.queues[i], claim, math.min(limit, queue_lanes.room))
+  end
+end
+
 function M.open_queue(claim, i, limit)
   local queue = claim.queues[i]
   local settings = M.settings_of(queue)
-  local queue_lanes = { settings = settings, served = claim.served[i], lanes = {}, room = math.huge, index = i }
+  local queue_lanes = { settings = settings, served = claim.served[i], room = math.huge, index = i }
   if settings.paused then
     queue_lanes.room = 0
   elseif settings.max_running then
     queue_lanes.room = settings.max_running - M.counted(queue, RUNNING, RUNNING)
   end
-  if queue_lanes.room >= 1 and limit > 0 then M.open_lanes(queue_lanes, queue, claim, math.min(limit, queue_lanes.room)) end
+  M.open_again(claim, i, queue_lanes, limit)
   return queue_lanes
 end
 
@@ -211,13 +218,15 @@ function M.end_wait(seq, marks)
   M.mark(job, K.PROGRESS, 'progress', false)
 end
 
+-- Leases jobs; returns whether there are no more, the heads that were computed, and whether the lanes must be opened again:
+-- a job has ended that gave its resources back and handed its flight over, so that others come next.
 function M.take(claim, all_queue_lanes, seqs, heads)
   local holder = pack(K.HELD, #claim.worker, claim.worker, #claim.call, claim.call, 0, '')
   local shared = { till = now + claim.lease_for, by = pack('<Hc0I4c0', #claim.worker, claim.worker, 0, '') }
   local held, till, starts = pack('<Hc0', #holder, holder), text(shared.till), {}
   local at, begun, leases, n = M.cache('at'), {}, {}, 0
-  local is_exhausted, expired, parked, taken, found, removed = false, 0, 0, #seqs, {}, {}
-  while taken < claim.limit and expired < MAX_PER_CLAIM and parked < MAX_PER_CLAIM do
+  local is_exhausted, is_handed_over, taken, found, removed = false, false, #seqs, {}, {}
+  while taken < claim.limit and claim.expired < MAX_PER_CLAIM and claim.parked < MAX_PER_CLAIM and not is_handed_over do
     local queue_lanes = M.next_queue(all_queue_lanes)
     if not queue_lanes then
       is_exhausted = true
@@ -245,12 +254,12 @@ function M.take(claim, all_queue_lanes, seqs, heads)
     end
     if start.expires and M.is_overdue(seq) then
       M.expire(M.job_of(seq))
-      expired = expired + 1
+      claim.expired, is_handed_over = claim.expired + 1, needs and M.has(start.marks, K.FLIGHT)
     elseif lacking and needs.is_fail_fast and M.fails_fast(M.job_of(seq)) then
-      expired = expired + 1
+      claim.expired, is_handed_over = claim.expired + 1, M.has(start.marks, K.FLIGHT)
     elseif lacking then
       M.park(M.job_of(seq), lacking)
-      parked = parked + 1
+      claim.parked = claim.parked + 1
     else
       if start.ends ~= 0 then M.end_wait(seq, start.marks) end
       if needs then M.take_slots(needs, seq, start.is_retry) end
@@ -283,7 +292,7 @@ function M.take(claim, all_queue_lanes, seqs, heads)
       call('ZREMRANGEBYRANK', P .. name, 0, count - 1)
     end
   end
-  return is_exhausted, found
+  return is_exhausted, found, is_handed_over
 end
 
 function M.claim_all(claim)
@@ -294,7 +303,14 @@ function M.claim_all(claim)
     for i = 1, #seqs do heads[i] = M.hget('at', seqs[i]):sub(1, 60) end
   end
   for i = 1, #claim.queues do all_queue_lanes[i] = M.open_queue(claim, i, claim.limit - #seqs) end
-  local is_exhausted, starts = M.take(claim, all_queue_lanes, seqs, heads)
+  local is_exhausted, starts, is_handed_over = M.take(claim, all_queue_lanes, seqs, heads)
+  while is_handed_over do
+    local more
+    M.flush()
+    for i = 1, #claim.queues do M.open_again(claim, i, all_queue_lanes[i], claim.limit - #seqs) end
+    is_exhausted, more, is_handed_over = M.take(claim, all_queue_lanes, seqs, heads)
+    for i = 1, #more do starts[#starts + 1] = more[i] end
+  end
   for i = 1, #starts do
     local start = starts[i]
     M.tally(start.lane, start.priority, QUEUED, -start.count)

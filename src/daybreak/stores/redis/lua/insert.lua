@@ -1,18 +1,18 @@
 -- Insert jobs in bulk; each gets its own answer. What jobs of one class have in common is sent and computed once.
 
-local CLASS = '<BBBdddd'
+local CLASS = '<BBBBdddd'
 local NEW, DUPLICATE, CONFLICT, FULL, SPENT = 0, 1, 2, 3, 4
 local BY_ID, BY_KEY, BY_UNIQUE, EVICTED = 1, 2, 3, 4
 local NOT_URGENT, LOWEST_PRIORITY = 7, 10
 local SHORTENED = 'its wait limit is shorter: the queue is nearly full' -- as in core/wait_limit.py
 local REPLACE, RAISE, REFUSE = 2, 3, 4
 
--- The classes of jobs in this call, then the jobs in runs of one class: id, packed spec, ties.
+-- The classes of jobs in this call, then the jobs in runs of one class: id, packed spec, ties, flight.
 function M.read_specs()
-  local classes, class_of_job, ids, bodies, ties, n = {}, {}, {}, {}, {}, 0
+  local classes, class_of_job, ids, bodies, ties, flights, n = {}, {}, {}, {}, {}, {}, 0
   for i = 1, number() do
     local class = { queue = arg(), task = arg(), tail = arg(), needs = arg(), accepted = 0 }
-    class.priority, class.conflict, class.clock, class.due, class.expires, class.keep, class.keep_failed =
+    class.priority, class.conflict, class.flies, class.clock, class.due, class.expires, class.keep, class.keep_failed =
       unpack_from(CLASS, arg())
     if class.needs == '' then class.needs = nil end
     classes[i] = class
@@ -23,9 +23,10 @@ function M.read_specs()
       n = n + 1
       class_of_job[n], ids[n], bodies[n] = class, arg(), arg()
       if class.conflict ~= 0 then ties[n] = arg() end
+      if class.flies ~= 0 then flights[n] = arg() end
     end
   end
-  return { classes = classes, class_of_job = class_of_job, ids = ids, bodies = bodies, ties = ties }
+  return { classes = classes, class_of_job = class_of_job, ids = ids, bodies = bodies, ties = ties, flights = flights }
 end
 
 -- Returns a packed answer, and the id of an existing job; for a job that was found by key, with the digest of its code.
@@ -193,13 +194,13 @@ function M.prepare(class, settings)
   class.prefix = pack('<ddd', wall, class.keep, class.keep_failed)
   class.line = pack('<BBBBI4dd', K.submitted, class.state, 0, class.priority, 1, wall,
     class.state == SCHEDULED and class.y or NONE) .. class.tail
-  if not class.waits_for then M.wake_work(class.queue) end
+  if not class.waits_for and (class.flies == 0 or class.state == SCHEDULED) then M.wake_work(class.queue) end
 end
 
 function M.prepare_needs(class)
   class.since, class.on = NONE, 0
   if class.state == QUEUED then class.state = M.ready_state(class) end
-  if class.state == BLOCKED then class.waits_for = M.blocked_on(class) end
+  if class.state == BLOCKED then class.waits_for = M.name_of(M.needs_of(class.needs), class.on) end
   return M.needed(class)
 end
 
@@ -208,6 +209,13 @@ function M.head_of_class(class, marks)
     0, 0, class.x, class.y, NONE)
   class.heads[marks] = head
   return head
+end
+
+-- Whether a job is completed at once, because its result is known: then it takes no room.
+local function is_known(class, flight)
+  if not flight or (class.clock ~= 0 and class.due > (class.clock == K.WALL and wall or 0)) then return false end
+  local _, _, name = unpack_from('<ddHc0', flight)
+  return M.is_known(name)
 end
 
 -- Returns the answer if a job cannot be inserted; else the unfinished job that it replaces and the job that is shed for
@@ -258,7 +266,7 @@ end
 -- Returns the first new seq, the answers, and the ids of existing and shed jobs. If all jobs are new and of one class, the
 -- answers are only their state.
 function M.insert_all(batch, bounded)
-  local ids, class_of_job, answers, others, evicted = batch.ids, batch.class_of_job, {}, {}, {}
+  local ids, class_of_job, answers, others, evicted, joined = batch.ids, batch.class_of_job, {}, {}, {}, {}
   if #ids == 0 then return { 0, '', others } end
   local seq_of_id, at, jobs = M.fetch('id', ids), M.cache('at'), M.cache('job')
   batch.new = { id = M.changes('id'), at = M.changes('at'), job = M.changes('job') }
@@ -273,7 +281,8 @@ function M.insert_all(batch, bounded)
       local settings = M.settings_of(class.queue)
       ties = ties and M.read_ties(ties)
       if ties or settings.capacity or class.needs then
-        verdict, other, holder, victim = M.find_conflict(batch, id, class, ties, settings, bounded)
+        local is_bounded = bounded and not is_known(class, batch.flights[i])
+        verdict, other, holder, victim = M.find_conflict(batch, id, class, ties, settings, is_bounded)
       end
       if not verdict then
         if holder or victim then M.remove_others(id, class, holder, victim) end
@@ -286,6 +295,10 @@ function M.insert_all(batch, bounded)
           class.expiring[seq], line = M.wait_limit(class, settings)
         end
         if class.needs then marks = marks + K.NEEDS end
+        if class.flies ~= 0 then
+          marks = marks + K.FLIGHT
+          M.hset('flies', seq, batch.flights[i])
+        end
         local size = M.size_of(id)
         at[seq] = (class.heads[marks] or M.head_of_class(class, marks)) .. size .. id .. '\0\0' .. class.needed
           .. (line or '')
@@ -305,6 +318,10 @@ function M.insert_all(batch, bounded)
         if event_count == K.ROW then M.end_row() end
         M.tally(class.lane, class.priority, class.state, 1)
         class.accepted = class.accepted + 1
+        if class.flies ~= 0 then
+          joined[i] = M.job_of(seq)
+          joined[i].verdict = M.join(joined[i])
+        end
       end
     end
     if verdict then
@@ -313,6 +330,7 @@ function M.insert_all(batch, bounded)
       if other then others[#others + 1] = other end
     else
       answers[i] = false
+      if joined[i] then is_plain = false end
       if victim then
         is_plain, evicted[i] = false, true
         others[#others + 1] = victim.id
@@ -327,15 +345,16 @@ function M.insert_all(batch, bounded)
   end
   if last ~= before then call('HSET', META, 'seq', text(last)) end
   M.flush()
-  local verdicts = is_plain and string.char(class_of_job[1].state) or M.verdicts(answers, class_of_job, before, evicted)
+  local verdicts = is_plain and string.char(class_of_job[1].state) or M.verdicts(answers, class_of_job, before, evicted, joined)
   return { text(before + 1), verdicts, others }
 end
 
-function M.verdicts(answers, class_of_job, last, evicted)
+function M.verdicts(answers, class_of_job, last, evicted, joined)
   for i = 1, #answers do
     if not answers[i] then
       last = last + 1
-      answers[i] = pack('<BBBd', NEW, evicted[i] and EVICTED or 0, class_of_job[i].state, last)
+      local job = joined[i] or class_of_job[i]
+      answers[i] = pack('<BBBd', job.verdict or NEW, evicted[i] and EVICTED or 0, job.state, last)
     end
   end
   return table.concat(answers)

@@ -7,6 +7,7 @@
 -- job     seq -> its immutable part: created, keep_completed, keep_failed, and the packed spec
 -- ties    seq -> its unique name and idempotency keys, if it has any
 -- checkpoint, failure, note, progress, result: seq -> as the client packed it; `marks` has a bit for each that exists
+-- flies, points: see flight.lua
 local HEAD = K.HEAD .. 'Hc0Hc0'
 
 function M.job_of(seq)
@@ -75,7 +76,7 @@ function M.leave(job)
     if job.needs then M.give_back(M.needs_of(job.needs)) end
     job.flags, job.holder = 0, ''
   elseif state == BLOCKED then
-    M.wait_for(M.blocked_on(job), M.needs_of(job.needs), job.lane, job.seq, false)
+    M.wait_for(M.blocked_on(job), M.waited_needs(job), job.lane, job.seq, false)
   elseif state == SUSPENDED then
     M.zset('held', job.seq, false)
   else
@@ -87,6 +88,7 @@ end
 
 function M.enter(job)
   local state = job.state
+  if state ~= BLOCKED then job.marks = M.without(job.marks, K.FOLLOWS) end
   if state == QUEUED then
     M.zset('queued:' .. text(job.lane), job.seq, job.x)
     M.wake_work(M.queue_of(job.lane))
@@ -96,7 +98,7 @@ function M.enter(job)
   elseif state == RUNNING then
     M.zset('lease', job.seq, job.x)
   elseif state == BLOCKED then
-    M.wait_for(M.blocked_on(job), M.needs_of(job.needs), job.lane, job.seq, job.x)
+    M.wait_for(M.blocked_on(job), M.waited_needs(job), job.lane, job.seq, job.x)
   elseif state == SUSPENDED then
     M.zset('held', job.seq, tonumber(job.seq))
   else
@@ -244,6 +246,7 @@ function M.finish(job, state, by, kind, reason, note, tail)
   M.change(job, kind, state, by, tail, reason, nil, nil, job.attempt)
   M.enter(job)
   M.save(job)
+  if M.has(job.marks, K.FLIGHT) then M.leave_flight(job) end
 end
 
 function M.expire(job)
@@ -291,6 +294,10 @@ end
 function M.drop(job, keys_for, lives_on)
   if job.needs and job.state < COMPLETED then M.release_offers(job) end
   M.leave(job)
+  if M.has(job.marks, K.FLIGHT) then
+    if job.state < COMPLETED then M.leave_flight(job) end
+    M.hset('flies', job.seq, false)
+  end
   M.forget_expiry(job)
   if M.has(job.marks, K.TIES) then
     M.release_unique(job)
@@ -302,6 +309,7 @@ function M.drop(job, keys_for, lives_on)
   M.mark(job, K.NOTE, 'note', false)
   M.mark(job, K.PROGRESS, 'progress', false)
   M.mark(job, K.RESULT, 'result', false)
+  if M.has(job.marks, K.POINTS) then M.release_result(job) end
   local belongs = M.hget('belongs', job.seq)
   if belongs then
     local run_, owner = unpack_from('<Hc0Hc0', belongs)

@@ -10,7 +10,7 @@ local band, MAX_JOBS, ROW = bit.band, 500, 500
 local QUEUED, RUNNING, COMPLETED = 2, 3, 5 -- these and all numbers below are as in prelude.lua
 local HEAD = '<BBI2I2BBI4I4dI4I4I4ddd'
 local p, meta, clock = 4, P .. 'meta', call('TIME')
-local kept = call('HMGET', meta, 'time', 'pos', 'look', 'clock', 'needs')
+local kept = call('HMGET', meta, 'time', 'pos', 'look', 'clock', 'needs', 'landing')
 if tonumber(kept[5] or 0) > VERSION then return nil end -- the prelude returns the error
 local offset, shown = tonumber(kept[4] or 0), clock[1] * 1000000 + clock[2] + tonumber(argv[2])
 local server = shown - offset
@@ -98,7 +98,7 @@ if queue then
     if at and i == 2 then at = at - wall + now end
     if at and (not first or at < first) then first = at end
   end
-  if first and first <= now then return nil end
+  if (first and first <= now) or kept[6] then return nil end -- also if flights have followers to look after
 end
 
 -- -- results ----------------------------------------------------------------------------------------------------------

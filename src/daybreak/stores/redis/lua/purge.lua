@@ -40,6 +40,7 @@ for i = 1, #keys do
   M.hset('key', keys[i], false)
   M.zset('dropped', keys[i], false)
 end
+local lapsed = call('EXISTS', P .. 'lapsing') == 1 and M.drop_lapsed(limit) or 0
 if next(freed) then M.offer_freed() end
 M.finish_script()
-return { stamp, table.concat(gone), #old, events, #keys, (#old >= limit or rows >= limit or bytes >= 4000000) and 1 or 0 }
+return { stamp, table.concat(gone), #old, events, #keys, (#old >= limit or rows >= limit or bytes >= 4000000 or lapsed >= limit) and 1 or 0 }

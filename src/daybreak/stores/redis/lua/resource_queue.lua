@@ -63,17 +63,28 @@ local function spared_by(cause)
   return cause:sub(1, size) == K.RETRIES_OF and cause:sub(size + 1) or nil
 end
 
-function M.blocked_on(job) return M.name_of(M.needs_of(job.needs), job.on) end
+function M.blocked_on(job)
+  if M.has(job.marks, K.FOLLOWS) then return M.flight_cause(job) end
+  return M.name_of(M.needs_of(job.needs), job.on)
+end
+
+-- The needs of a blocked job that waits for one of them; nil if it waits for the result of its flight.
+function M.waited_needs(job)
+  return not M.has(job.marks, K.FOLLOWS) and M.needs_of(job.needs) or nil
+end
+
 function M.waiting_set(resource, lane) return 'blocked:' .. text(lane) .. ':' .. resource end
 
--- Adds a job to those that wait for a resource; a score of false removes it.
+-- Adds a job to those that wait for a resource or a flight; a score of false removes it. A flight has no `needs`.
 function M.wait_for(resource, needs, lane, seq, score)
-  local gauge, waits, field, by = M.gauge(resource), 'waits:' .. resource, text(lane), score and 1 or -1
+  local waits, field, by = 'waits:' .. resource, text(lane), score and 1 or -1
   local count = tonumber(M.hget(waits, field) or 0) + by
   M.zset(M.waiting_set(resource, lane), seq, score)
   M.zset('blocked:' .. field, seq, score)
   M.zset('blocked', seq, score and tonumber(seq))
   M.hset(waits, field, count > 0 and text(count))
+  if not needs then return end
+  local gauge = M.gauge(resource)
   gauge.waiting = gauge.waiting + by
   if needs.is_fail_fast then gauge.fail_fast = gauge.fail_fast + by end
 end
@@ -154,13 +165,15 @@ local function comes_before(one, other)
   return one.version < other.version
 end
 
--- The lanes with jobs that wait for a resource, sorted by name, each with the number of its waiting jobs.
-local function waiting_lanes(resource)
-  M.flush() -- waiting jobs are read from the stored sets
+-- The lanes with jobs that wait for a resource or a flight, sorted by name, each with the number of its waiting jobs.
+function M.waiting_lanes(resource, is_flight)
+  -- Waiting jobs are read from the stored sets.
+  if is_flight then M.flush_only('waits:' .. resource) else M.flush() end
   local found, lanes, fields = call('HGETALL', P .. 'waits:' .. resource), {}, {}
   for i = 1, #found, 2 do
     fields[#fields + 1] = found[i]
     lanes[#lanes + 1] = { lane = tonumber(found[i]), count = tonumber(found[i + 1]) }
+    if is_flight then M.flush_only(M.waiting_set(resource, found[i])) end
   end
   local names = M.fetch('lane', fields)
   for i = 1, #lanes do
@@ -198,27 +211,27 @@ function M.offer_due_resources()
   M.offer_freed()
 end
 
--- The first jobs of a lane that wait for a resource, at most `limit`.
-local function first_waiting(resource, lane, limit)
+-- The first jobs of a lane that wait for a resource or a flight, at most `limit`.
+function M.first_waiting(resource, lane, limit)
   local found = limit > 0 and call('ZRANGE', P .. M.waiting_set(resource, lane.lane), 0, limit - 1) or {}
   M.fetch('at', found)
   return found
 end
 
 local function fail_fast_waiters(resource)
-  local lanes = waiting_lanes(resource)
+  local lanes = M.waiting_lanes(resource)
   for i = 1, #lanes do
-    local seqs = first_waiting(resource, lanes[i], K.OFFERED_AT_ONCE)
+    local seqs = M.first_waiting(resource, lanes[i], K.OFFERED_AT_ONCE)
     for j = 1, #seqs do M.fails_fast(M.job_of(seqs[j])) end
   end
 end
 
 -- As `offer`, for retries that wait because their resource is failing.
 local function offer_retries(cause, spared)
-  local offered, more, lanes = 0, false, waiting_lanes(cause)
+  local offered, more, lanes = 0, false, M.waiting_lanes(cause)
   local may_start = M.retries_of(spared)
   for i = 1, #lanes do
-    local seqs = first_waiting(cause, lanes[i], may_start)
+    local seqs = M.first_waiting(cause, lanes[i], may_start)
     for j = 1, #seqs do M.unblock(M.job_of(seqs[j])) end
     offered, more = math.max(offered, #seqs), more or lanes[i].count > may_start
   end
@@ -236,7 +249,7 @@ function M.offer(resource)
   local gauge, offered, more, spared = M.gauge(resource), 0, false, spared_by(resource)
   if spared then return offer_retries(resource, M.gauge(spared)) end
   if now >= gauge.shut_until then
-    local lanes = waiting_lanes(resource)
+    local lanes = M.waiting_lanes(resource)
     for i = 1, #lanes do
       local offered_count, rest = M.offer_lane(resource, gauge, lanes[i])
       offered, more = math.max(offered, offered_count), more or rest

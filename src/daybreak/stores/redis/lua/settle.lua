@@ -103,6 +103,13 @@ local function write_attempts(sums)
   end
 end
 
+-- How long one of the settled jobs ran.
+local function ran_of(batch, i)
+  for _, run in ipairs(batch.runs) do
+    if i <= run.before + run.count then return (unpack_from('<d', run.times, 25 + 8 * (i - run.before))) end
+  end
+end
+
 -- -- the general path, one by one -------------------------------------------------------------------------------------
 
 function M.write_settlement(job, fate, batch, i)
@@ -133,6 +140,12 @@ function M.write_settlement(job, fate, batch, i)
   M.record(job, line .. pack('<I4dd', job.n, wall, M.due_at(job)) .. fate.tail)
   M.enter(job)
   M.save(job)
+  if not M.has(job.marks, K.FLIGHT) then return end
+  if state == COMPLETED then
+    M.deliver(job, ran_of(batch, i))
+  elseif state > COMPLETED or state == SUSPENDED then
+    M.leave_flight(job)
+  end
 end
 
 -- Returns '1' or '0'; and whether it was accepted now, so that its inserts and puts are written.
