@@ -9,7 +9,7 @@ import inspect
 from datetime import timedelta
 
 import pytest
-from bugs import counting, jobs, names, resources, stores, versions
+from bugs import batches, counting, jobs, names, resources, stores, versions
 from bugs.planting import Bug
 from sqlite_programs import SqlitePrograms
 
@@ -246,6 +246,25 @@ BUGS = [
     ("wakeups", names.schedule_is_not_told, "test_a_schedule_wakes_those_who_watch_schedules"),
     ("wakeups", names.saga_is_not_told, "test_a_mark_of_a_saga_wakes_those_who_watch_sagas"),
     ("wakeups", names.room_is_not_told, "test_room_under_max_running_wakes_the_queue"),
+    ("batches", batches.SkippedJobIsGone, "test_jobs_that_a_call_passes_over_stay_as_they_were"),
+    ("batches", batches.BatchMixesKeys, "test_one_call_never_mixes_keys_tasks_versions_or_queues"),
+    ("batches", batches.CallTakesSlotPerElement, "test_a_call_takes_the_slots_and_the_token_of_one_job"),
+    ("batches", batches.SlotLeaksWithHead, "test_a_call_holds_its_slots_until_its_last_job_is_settled"),
+    ("batches", batches.slot_is_free_with_the_head, "test_a_call_holds_its_slots_until_its_last_job_is_settled"),
+    ("batches", batches.those_who_wait_are_left_behind, "test_a_call_takes_along_jobs_that_wait_for_its_slot"),
+    ("batches", batches.offer_is_lost_with_a_mate,
+     "test_what_was_offered_to_a_job_that_a_call_takes_along_goes_to_the_next"),
+    ("batches", batches.every_element_counts_towards_the_limit,
+     "test_a_call_counts_once_towards_limit_and_begins"),
+    ("batches", batches.mates_need_no_room, "test_every_job_of_a_call_counts_towards_max_running"),
+    ("batches", batches.any_priority_fits, "test_a_call_takes_jobs_at_most_one_priority_from_its_head"),
+    ("batches", batches.any_needs_fit, "test_jobs_with_other_needs_are_not_taken_along"),
+    ("batches", batches.suspect_runs_with_others, "test_a_job_that_ran_into_its_limit_runs_alone"),
+    ("batches", batches.waiting_key_blocks_its_queue, "test_a_key_that_waits_holds_up_no_other_job"),
+    ("batches", batches.ripening_is_not_told, "test_a_call_that_is_not_full_waits_until_its_head_is_old_enough"),
+    ("batches", batches.token_comes_back_with_the_head, "test_an_unused_call_returns_its_token_only_as_a_whole"),
+    ("batches", batches.repeated_claim_tears_calls_apart, "test_a_repeated_claim_answers_the_same_calls"),
+    ("batches", batches.call_is_not_counted, "test_calls_and_elements_are_counted_when_the_head_is_settled"),
 ]  # fmt: skip
 
 # Promise 13 is about files, which the memory store has not: these are bugs of the SQLite store.

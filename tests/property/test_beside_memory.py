@@ -39,6 +39,7 @@ SOMETIMES = {
     "rerank done", "rerank refused", "bulk in chunks",
     "purged jobs", "purged keys", "purged events", "purge again", "cursor expired",
     "put written", "put lost", "put deleted", "put inserts", "put lost with its jobs", "paged", "granted",
+    "batch call", "batch calls", "batch call with slots",
     "evicted", "waiter evicted", "failed fast", "spared", "shortened",
 }  # fmt: skip
 

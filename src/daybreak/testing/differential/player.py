@@ -38,6 +38,7 @@ from daybreak.stores.memory import MemoryStore
 from daybreak.testing.clock import NOON
 from daybreak.testing.contract.builders import folded, follow
 from daybreak.testing.differential import steps
+from daybreak.testing.differential.story import TASKS
 
 Sometimes = Counter[str]
 Opener = Callable[[], AbstractAsyncContextManager[Any]]
@@ -81,6 +82,7 @@ class Player:
     async def open(self) -> None:
         self._context = self._opener()
         self._other: Store = await self._context.__aenter__()
+        self._has_batches = "batches" in self._other.traits.features
 
     async def close(self) -> None:
         await self._context.__aexit__(None, None, None)
@@ -297,6 +299,7 @@ class Player:
             owner=owner, run=run, tags=tags, meta={"m": "1"} if tags else {}, trace="00-1-2-01" if tags else None,
             delay=None if sketch.run_in is not None else sketch.delay,
             run_at=None if sketch.run_in is None else self._now + sketch.run_in,
+            batch=sketch.batch if self._has_batches else None,
         )  # fmt: skip
 
     def _id_again(self, sketch: steps.Sketch) -> str | None:
@@ -328,6 +331,7 @@ class Player:
         return Claim(
             worker=sketch.worker, queues=sketch.queues, served=sketch.served[: len(sketch.queues)], tasks=sketch.tasks,
             limit=sketch.limit, lease_for=sketch.lease_for, begins=sketch.begins, job=self._chosen(sketch),
+            batches=dict.fromkeys(TASKS, sketch.batching) if sketch.batching and self._has_batches else {},
         )  # fmt: skip
 
     def _chosen(self, sketch: steps.ClaimSketch) -> str | None:
@@ -388,12 +392,29 @@ class Player:
         self._give(answer.leases)
         if wanted.claim is not None:
             self._note("claim again", when=answer.again)
+            self._note_calls(wanted.claim, answer)
             self._note("claim next_in", when=answer.next_in is not None)
             self._note("claim over queues", when=len({lease.spec.queue for lease in answer.leases}) > 1)
             self._note("claim chosen", when=wanted.claim.job is not None and bool(answer.leases))
             self._note("claim chosen refused", when=wanted.claim.job is not None and not answer.leases)
             if wanted.claim.job is None and len(answer.leases) < wanted.claim.limit:
                 await self._note_held_back(wanted.claim)
+
+    def _note_calls(self, claim: Claim, answer: Exchanged) -> None:
+        """What became of batch calls, and what must hold of every one."""
+        calls: dict[int, list[Lease]] = {}
+        for lease in answer.leases:
+            if lease.group is not None:
+                calls.setdefault(lease.group, []).append(lease)
+        for call in calls.values():
+            kinds = {(one.spec.queue, one.spec.task, one.spec.version, one.spec.batch) for one in call}
+            assert len(kinds) == 1, "a batch call has jobs of different keys"
+            assert len(call) <= claim.batches[call[0].spec.task, call[0].spec.version].size
+        self._note("batch call", when=any(len(call) > 1 for call in calls.values()))
+        self._note(
+            "batch call with slots", when=any(len(c) > 1 and c[0].spec.options.resources for c in calls.values())
+        )
+        self._note("batch calls", when=len(calls) > 1)
 
     async def _note_held_back(self, claim: Claim) -> None:
         """Why a claim left queued jobs alone."""
@@ -503,8 +524,11 @@ def _recounted(jobs: Sequence[Job]) -> tuple[Counter[str], Counter[str]]:
     """Slots in use and jobs that wait, of each resource."""
     used: Counter[str] = Counter()
     waiting: Counter[str] = Counter()
+    calls: set[int] = set()
     for job in jobs:
-        if job.state is State.RUNNING:
+        if job.state is State.RUNNING and job.group not in calls:  # the jobs of a batch call hold what one holds
+            if job.group is not None:
+                calls.add(job.group)
             for need in job.spec.options.resources:
                 used[need.resource] += need.slots
         if job.blocked_on is not None:

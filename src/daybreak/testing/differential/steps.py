@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from daybreak.core.model import Gate, Health, Options, Outcome, QueueSettings, ResourceSettings
+from daybreak.core.model import Batching, Gate, Health, Options, Outcome, QueueSettings, ResourceSettings
 from daybreak.store.protocol import Action, Filter
 
 Which = Literal["open", "lost", "any"]
@@ -31,6 +31,7 @@ class Sketch:
     belongs: tuple[str | None, str | None, tuple[str, ...]]
     again: int | None
     holder: str | None
+    batch: str | None = None
 
     def __repr__(self) -> str:
         """Only the fields that differ from their defaults, so that a failing story is readable."""
@@ -61,6 +62,7 @@ class ClaimSketch:
     lease_for: timedelta
     begins: int | None = None
     job: int | None = None
+    batching: Batching | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from daybreak.core.model import (
+    Batching,
     Cancelled,
     Done,
     Failed,
@@ -160,6 +161,7 @@ SKETCH: Final = st.builds(
     belongs=one(BELONGS),
     again=rarely(NUMBER, None),
     holder=one(HOLDERS),
+    batch=one((None, None, None, "p")),
 )
 PUT: Final = st.builds(
     PutSketch,
@@ -179,6 +181,7 @@ CLAIM: Final = st.builds(
     lease_for=one((10 * SECOND, 4 * SECOND, MINUTE)),
     begins=one((None, None, 0, 1, 3)),
     job=one((None, None, None, None, 0, 1, 2, 5, 9)),
+    batching=one((None, Batching(size=3), Batching(size=2, linger=4 * SECOND), Batching(size=20))),
 )
 WHICH: Final = one(("open", "open", "open", "lost", "any"))
 LEASE: Final = st.tuples(NUMBER, WHICH)
@@ -370,8 +373,31 @@ REPEATED: Final = st.builds(
         Clean, wait=one((SECOND, MINUTE)), limit=one((500, 1)), events_for=st.just(HOUR), keys_for=one((HOUR, MINUTE)),
     )] * 2,
 )  # fmt: skip
-BEGINNINGS: Final = (OPENING, CROWDED, FAILING, SHRINKING, HASTY, REPEATED, WAITERS)
-BEGINNING: Final = one((0, 0, 0, 1, 2, 3, 4, 5, 6)).flatmap(lambda n: BEGINNINGS[n])
+# Batch calls: jobs of few keys, some of which wait for a slot that another call holds, and that end in any order.
+ELEMENT: Final = st.builds(
+    Sketch, queue=st.just("a"), priority=one((5, 5, 5, 2, 9)), **PLAIN, batch=one(("p", "p", "q")),
+    options=one((
+        Options(), Options(resources=(Need("r"),)), Options(resources=(Need("r"),)), Options(expires_in=10 * SECOND),
+        Options(resources=(Need("r"),), retry=Retry(strategy="fixed", attempts=4, delay=ZERO)),
+    )),
+)  # fmt: skip
+BATCHED: Final = st.builds(
+    lambda settings, provided, jobs, claims, ends: [
+        Configure(queue="a", settings=settings), Provide(resource="r", settings=provided),
+        *(step for more, claim, ended in zip(jobs, claims, ends, strict=True) for step in (
+            Submit(jobs=more), Work(ends=ended, claim=replace(claim, queues=("a",), tasks=None, job=None)),
+        )),
+    ],
+    one((None, QueueSettings(max_running=5), QueueSettings(discipline="aging", patience=SECOND))),
+    one((ResourceSettings(slots=1), ResourceSettings(slots=1, every=4 * SECOND), ResourceSettings(slots=2))),
+    st.tuples(several(ELEMENT, 9, 5), several(ELEMENT, 4), several(ELEMENT, 4)),
+    st.tuples(*[CLAIM] * 3),
+    st.tuples(*[several(st.builds(
+        End, lease=NUMBER, which=st.just("open"), outcome=one(OUTCOMES), inserts=st.just(()), puts=st.just(()),
+    ), 6)] * 3),
+)  # fmt: skip
+BEGINNINGS: Final = (OPENING, CROWDED, FAILING, SHRINKING, HASTY, REPEATED, WAITERS, BATCHED)
+BEGINNING: Final = one((0, 0, 0, 1, 2, 3, 4, 5, 6, 7)).flatmap(lambda n: BEGINNINGS[n])
 
 
 def story(least: int = 20, most: int = 60) -> st.SearchStrategy[list[Step]]:
