@@ -91,8 +91,8 @@ unit: $(STAMP)
 
 check: static unit
 
-# Install PostgreSQL, Redis, NATS, RabbitMQ, PgBouncer, Prometheus, Chromium and espeak-ng if we are root. Tests that miss one are skipped with a
-# message, or fail in CI.
+# Install PostgreSQL, Redis, NATS, RabbitMQ, PgBouncer, Prometheus, Chromium, espeak-ng and bubblewrap if we are root. Tests that miss one are
+# skipped with a message, or fail in CI.
 servers:
 	@missing=""; \
 	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
@@ -103,6 +103,7 @@ servers:
 	command -v promtool >/dev/null || missing="$$missing prometheus"; \
 	command -v chromium >/dev/null || missing="$$missing chromium"; \
 	command -v espeak-ng >/dev/null || missing="$$missing espeak-ng"; \
+	command -v bwrap >/dev/null || missing="$$missing bubblewrap"; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    echo "== servers:$$missing"; \
 	    { apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q -y install $$missing; } >/dev/null 2>&1 || \
