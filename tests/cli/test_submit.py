@@ -21,7 +21,7 @@ from daybreak.store.protocol import Purge
 APP = """
 from datetime import datetime
 from enum import Enum
-from daybreak import Context, Daybreak, Secret
+from daybreak import Context, Daybreak, File, Secret
 
 app = Daybreak(%s)
 
@@ -37,6 +37,10 @@ def paint(
     return n
 
 @app.task
+def load(model: File | None):
+    return model
+
+@app.task
 def anything(x, y=None):
     return x
 """
@@ -46,6 +50,13 @@ def anything(x, y=None):
 def app(tmp_path: Path) -> str:
     (tmp_path / "tasks.py").write_text(APP % "")
     return "tasks.py"
+
+
+@pytest.mark.parametrize("path", ["model.bin", "@model.bin"])
+def test_the_file_of_a_task_is_given_by_its_path(cli, place, app, tmp_path, path):
+    (tmp_path / "model.bin").write_bytes(b"\xff\x00")
+    result = cli("submit", "load", f"model={path}", "--app", app)
+    assert args_of(place, result.stdout)["model"].name == "model.bin"
 
 
 def args_of(place, job: str):

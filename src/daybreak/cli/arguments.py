@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ from daybreak.core.errors import BadInput, TooLarge
 from daybreak.policy.admit import ARGS_LIMIT
 
 
-def read_pairs(pairs: Mapping[str, str]) -> dict[str, str]:
-    """The text of each argument: `@path` is replaced by the text of that file, a leading `@@` by an @."""
-    return {name: _text(name, value) for name, value in pairs.items()}
+def read_pairs(pairs: Mapping[str, str], files: Collection[str]) -> dict[str, str]:
+    """The text of each argument: `@path` is replaced by the text of that file, a leading `@@` by an @. Those in `files`
+    stay as they are, because their tasks want the file itself."""
+    return {name: value if name in files else _text(name, value) for name, value in pairs.items()}
 
 
 def _text(name: str, value: str) -> str:

@@ -52,7 +52,7 @@ def command(
 
     If an app is known (--app, DAYBREAK_APP, or app in daybreak.toml), the arguments are converted and checked by the
     annotations of the task's function. Otherwise a value is read as JSON if it is valid JSON, and as text if not.
-    name=@file takes the value from a text file.
+    name=@file takes the value from a text file; for a File it is that file.
 
     Examples:
       daybreak submit send_mail to=ann@example.com subject='"42"' --priority high
@@ -62,10 +62,11 @@ def command(
     """
     if no_cache and refresh:
         raise click.UsageError("give --no-cache or --refresh, not both")
-    texts = arguments.read_pairs(pairs(words, "argument"))
+    given = pairs(words, "argument")
     named = arguments.read_args(args_file)
     here = session()
     app = here.loaded if here.target else None
+    texts = arguments.read_pairs(given, () if app is None else app.program[task].arguments.files())
 
     # Check the arguments before the store is opened: a typing error must not create a store.
     args, contents = (None, []) if app is None else arguments_of(app, task, texts, named)

@@ -11,7 +11,7 @@ from daybreak.core.errors import BadArguments, BadInput, DaybreakError
 from daybreak.core.units import counted
 from daybreak.values.canonical import canonical
 from daybreak.values.errors import DEPTH_LIMIT, Refusal, short_repr, step
-from daybreak.values.file import collecting
+from daybreak.values.file import File, collecting
 from daybreak.values.lazy import once
 from daybreak.values.tagged_json import TAG, check_text, escape_dict, read_json, untagged_dict, write_json
 
@@ -38,6 +38,10 @@ class Arguments:
         from daybreak.values.signature import signature_of  # noqa: PLC0415
 
         return signature_of(parameters_of(self._function)[1 if self._context else 0 :])
+
+    def files(self) -> frozenset[str]:
+        """The parameters that take a file, so that its path is given on the command line and not its text."""
+        return frozenset(name for name, codec in self._signature.codecs.items() if File in codec.kinds)
 
     def describe(self) -> list[dict[str, Any]]:
         """The parameters for people: name, type, whether it must be given, and its default."""
