@@ -10,7 +10,7 @@ import os
 import sys
 
 from daybreak import Daybreak, File
-from daybreak.adapters.plecs import PLECS_RETRY, Plecs, plecs_resource
+from daybreak.adapters.plecs import PLECS_RETRY, Plecs, plecs_cache, plecs_resource
 
 ADDRESS = os.environ.get("PLECS", "http://127.0.0.1:1080/RPC2")
 PERIOD = 10  # points per switching period, in what the stand-in answers
@@ -18,7 +18,7 @@ app = Daybreak("overnight.db")
 plecs = Plecs(ADDRESS, timeout=os.environ.get("PLECS_TIMEOUT", "1m"))
 
 
-@app.task(resource=plecs_resource(ADDRESS), retry=PLECS_RETRY, priority="low")
+@app.task(resource=plecs_resource(ADDRESS), retry=PLECS_RETRY, priority="low", cache=plecs_cache(plecs))
 def simulate(model: File, vin: float, duty: float) -> dict[str, float]:
     name = plecs.load_by_content(model.path)  # the content that was submitted, whatever became of the file
     volts, _ = plecs.simulate(name, {"Vi": vin, "duty": duty}).signals

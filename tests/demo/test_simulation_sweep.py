@@ -476,6 +476,56 @@ async def test_cache_avoids_redundant_simulations(make, model):
     assert (stats["total_submitted"], stats["total_completed"], stats["total_cached_hits"]) == (6, 6, 1)
 
 
+async def test_the_cache_methods_of_the_code(make, model):
+    server = Server()
+    orchestrator = make(server, batch_size=4)
+    cache = orchestrator.cache
+    request = SimulationRequest(str(model), {"Vi": 24.0, "run_id": "a"}, metadata={"label": "tuesday"})
+    async with orchestrator:
+        first = await orchestrator.submit_simulation(request)
+        done = await orchestrator.wait_for_completion(first, SECONDS)
+        key = await asyncio.to_thread(cache.compute_hash, request, Path(done.model))
+        found = await asyncio.to_thread(cache.get_cached_result, key)
+        assert (found.cached, found.timeseries_data) == (True, done.result.timeseries_data)
+        other = SimulationRequest(str(model), {"Vi": 24.0, "run_id": "b"}, metadata={"label": "friday"})
+        again = await orchestrator.get_task_status(await orchestrator.submit_simulation(other))
+        assert (again.status, again.cache_hit, again.retry_count) == (TaskStatus.COMPLETED, True, 0)
+        assert (done.result.metadata, again.result.metadata) == ({"label": "tuesday"}, {"label": "friday"})
+        named = SimulationRequest(str(model), {"Vi": 24.0}, output_variables=["Vo"])
+        asked = await orchestrator.wait_for_completion(await orchestrator.submit_simulation(named), SECONDS)
+        assert not asked.cache_hit
+        stats = await asyncio.to_thread(cache.get_cache_stats)
+        assert (stats["total_entries"], stats["hits"], stats["misses"], stats["hit_rate"]) == (2, 1, 2, 1 / 3)
+        assert await asyncio.to_thread(cache.invalidate_cache, key)
+        assert await asyncio.to_thread(cache.get_cached_result, key) is None
+        anew = await orchestrator.wait_for_completion(await orchestrator.submit_simulation(request), SECONDS)
+        assert not anew.cache_hit
+        assert await asyncio.to_thread(cache.clear_cache) == 2
+    assert len(server.calls) == 3
+
+
+async def test_equal_tasks_in_flight_run_once(make, model):
+    server = Server()
+    orchestrator = make(server, batch_size=4)
+    ids = [await orchestrator.submit_simulation(request_of(model, Vi=24.0)) for _ in range(20)]
+    async with orchestrator:
+        assert await orchestrator.wait_for_all_tasks(SECONDS)
+    tasks = [await orchestrator.get_task_status(task_id) for task_id in ids]
+    assert [task.cache_hit for task in tasks] == [False] + [True] * 19
+    assert [len(call) for call in server.calls] == [1]
+
+
+async def test_nothing_is_cached_while_the_version_of_plecs_is_unknown(make, model):
+    server = Server()
+    server.engine = lambda: None
+    orchestrator = make(server, batch_size=1)
+    async with orchestrator:
+        for _ in range(2):
+            task_id = await orchestrator.submit_simulation(request_of(model, Vi=24.0))
+            assert not (await orchestrator.wait_for_completion(task_id, SECONDS)).cache_hit
+    assert len(server.calls) == 2
+
+
 async def test_priority_queue_ordering(make, model):
     server = Server()
     orchestrator = make(server, batch_size=1)

@@ -400,6 +400,69 @@ def test_the_handle_takes_ids_and_names(app):
         app.cache.entries(limit=0)
 
 
+# -- queues without workers --------------------------------------------------------------------------------------------
+
+
+def test_items_of_one_flight_are_taken_once(app):
+    queue, heard = app.queue("tests"), []
+    app.on("completed")(lambda event: heard.append(event.job))
+    what = {"serial": 17, "limits": {"low": 1.0, "high": 2.0}}
+    queue.add("a", id="a", flight=what, cache=Cache(ttl="1d"))
+    queue.add("b", id="b", flight={"limits": {"high": 2.0, "low": 1.0}, "serial": 17})
+    assert [lease.id for lease in queue.take(10)] == ["a"]
+    app.portal.run(app.job("a").arelease())
+    [lease] = queue.take(10)
+    lease.complete("passed")
+    assert (queue.get("b").state, queue.get("b").result) == (State.COMPLETED, "passed")
+    known = queue.add("c", id="c", flight=what)
+    assert (known.state, known.result) == (State.COMPLETED, "passed")
+    assert queue.add("d", id="d", flight={**what, "serial": 18}).state is State.QUEUED
+    app.hooks.flush()
+    assert heard == ["a", "c"]
+    for bad in ({}, "a", {1: 2}, {"pin": Secret("1234")}, {"x": object()}):
+        with pytest.raises(BadInput):
+            queue.add("e", flight=bad)
+    with pytest.raises(BadInput, match="pass flight="):
+        queue.add("e", cache=Cache())
+
+
+def test_an_environment_that_is_not_known_now_caches_nothing(app):
+    known: list[dict[str, str] | None] = [None, {"engine": "4.9"}, {"engine": "4.9"}]
+    task = app.task(cache=Cache(environment=lambda: known.pop(0)))(simulate)
+    with app.worker():
+        jobs = [task.submit("buck", 1.0) for _ in range(3)]
+        for job in jobs:
+            job.result("20s")
+    assert [job.info().spec.flight is None for job in jobs] == [True, False, False]
+    assert jobs[2].info().cached_from == jobs[1].id
+
+
+# -- with a spool ------------------------------------------------------------------------------------------------------
+
+
+def test_jobs_that_are_submitted_while_the_store_is_away_use_the_cache_later(tmp_path, script):
+    code = """
+        import os
+        from daybreak import Cache, Daybreak, Secret
+
+        app = Daybreak("postgresql://127.0.0.1:1/none", spool="jobs.spool")
+
+        @app.task(cache=True)
+        def plain(vin: float) -> float: ...
+
+        @app.task(cache=True)
+        def secret(pin: Secret[str]) -> float: ...
+
+        a, b = plain.submit(1.0), secret.submit("1234")
+        for job in (a, b):
+            spooled = app._sessions.spool.file.find(job.id)
+            print(spooled.spec.flight is not None, spooled.spec.options.cache is not None)
+        os._exit(0)
+    """
+    done = script(code).run()
+    assert done.stdout == "True True\nFalse False\n", done.stderr
+
+
 # -- keys are cheap ----------------------------------------------------------------------------------------------------
 
 

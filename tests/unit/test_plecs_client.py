@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import re
 import socket
 import threading
 import time
 import xmlrpc.client
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from daybreak import BadInput, Permanent, Resource, Transient
 from daybreak.adapters import plecs
-from daybreak.adapters.plecs import Plecs, PlecsError, Waveforms, copy_by_content, plecs_resource
+from daybreak.adapters.plecs import Plecs, PlecsError, Waveforms, copy_by_content, plecs_cache, plecs_resource
 from daybreak.adapters.plecs.errors import error_of
 from daybreak.adapters.plecs.options import model_variables
 from daybreak.adapters.plecs.results import parse_batch, parse_waveforms
 from daybreak.adapters.plecs.stand_in import Faults, StandIn
+from daybreak.tasks.cache_key import CacheKeys
+from daybreak.tasks.registry import Definition
 
 MODEL = "Vi = 24;\nduty = 0.5;\nLo = 10e-6;\nCo = 100e-6;\nR = 1;\nTimeSpan = 1e-4;\n"
 
@@ -436,3 +440,28 @@ def test_a_folder_of_copies_that_others_can_write_is_refused(model, tmp_path, mo
         with pytest.raises(BadInput, match="can be written by others"):
             client.load_by_content(model)
     assert Path(folder, f"{name}.plecs").exists()
+
+
+# -- the version in the key of results ---------------------------------------------------------------------------------
+
+
+def test_the_version_of_plecs_counts_and_without_it_nothing_is_cached():
+    with StandIn() as stand_in:
+        plecs = Plecs(stand_in.address, timeout="5s")
+        cache = plecs_cache(plecs, ttl="30d", environment={"solver": "dopri"})
+        assert cache.ttl == timedelta(days=30)
+        assert plecs.engine() == {"PLECS": stand_in.answer("plecs.statistics", ())["version"]}
+        keys = CacheKeys(Definition(simulated), cache)
+        around = keys.surroundings()
+        assert around is not None
+        assert {name: json.loads(form) for name, form in around.forms.items()} == {
+            "PLECS": plecs.engine()["PLECS"], "solver": "dopri",
+        }  # fmt: skip
+        gone = Plecs(stand_in.address, timeout="5s")
+    assert plecs.engine() is not None  # it is not asked again for a while
+    assert gone.engine() is None
+    assert CacheKeys(Definition(simulated), plecs_cache(gone)).surroundings() is None
+
+
+def simulated(vin: float) -> float:
+    return vin

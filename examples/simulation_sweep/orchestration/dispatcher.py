@@ -14,7 +14,6 @@ from daybreak import BadInput, LeaseLost, Transient
 from daybreak.core.errors import WrongState
 from orchestration.batches import BatchSimulationExecutor
 from orchestration.callbacks import Callbacks
-from orchestration.reuse import ResultReuse
 from orchestration.selection import PREFIX, Selection
 from orchestration.tasks import SimulationResult, SimulationTask
 
@@ -25,14 +24,14 @@ TRANSIENT: Final = (Transient, ConnectionError, TimeoutError, OSError)
 
 
 class Dispatcher:
-    """Runs in the background of the app. Results come from `reuse` where they are there already."""
+    """Runs in the background of the app. A task whose result is known is completed as it is submitted, and never comes
+    here."""
 
-    def __init__(self, selection: Selection, callbacks: Callbacks, reuse: ResultReuse) -> None:
+    def __init__(self, selection: Selection, callbacks: Callbacks) -> None:
         self.executor: BatchSimulationExecutor | None = None
         self.is_processing = False
         self._selection = selection
         self._callbacks = callbacks
-        self._reuse = reuse
         self._running: Future[None] | None = None
         self._is_stopping = False
 
@@ -76,7 +75,7 @@ class Dispatcher:
         try:
             self._callbacks.emit("on_batch_started", batch)
             results: list[SimulationResult] = []
-            for part in _parts([task for task in batch if not await self._reused(task)]):
+            for part in _parts(batch):
                 results += await self._run_part(part)
             self._callbacks.emit("on_batch_completed", batch, results)
         finally:
@@ -93,18 +92,8 @@ class Dispatcher:
             if result.error is not None:
                 await fail(task, result.error)
                 continue
-            if task.use_cache:
-                self._reuse.put(task.result_key, result)
             await settle(task.taken().acomplete(result.stored()))
         return results
-
-    async def _reused(self, task: SimulationTask) -> bool:
-        found = self._reuse.get(task.result_key) if task.use_cache else None
-        if found is None:
-            return False
-        stored = {**found.stored(), "cached": True, "metadata": dict(task.request.metadata)}
-        await settle(task.taken().acomplete(stored))
-        return True
 
 
 async def fail(task: SimulationTask, error: Exception) -> None:

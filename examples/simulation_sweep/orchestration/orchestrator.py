@@ -17,10 +17,10 @@ from daybreak.adapters.plecs import copy_by_content
 from daybreak.core.errors import JobNotFound
 from daybreak.core.model import UNFINISHED, State
 from orchestration.batches import BatchSimulationExecutor, SimulationServer
+from orchestration.cache import SimulationCache
 from orchestration.callbacks import Callbacks
 from orchestration.dispatcher import LOOK_EVERY, TRANSIENT, Dispatcher, settle
 from orchestration.priorities import TaskPriority, priority_of
-from orchestration.reuse import ResultReuse
 from orchestration.selection import PREFIX, Selection
 from orchestration.tasks import SimulationRequest, SimulationResult, SimulationTask, data_of, task_of
 
@@ -44,20 +44,23 @@ class SimulationOrchestrator:
         app: Daybreak | None = None,
         models: str | Path | None = None,
         retry: Retry | str | int = "simulator",
+        cache: SimulationCache | None = None,
     ) -> None:
         self.app = app if app is not None else Daybreak("simulations.db")
         self.batch_size = batch_size
         self._models = models
         self._retry = retry
-        self._reuse = ResultReuse()
+        self.cache = cache if cache is not None else SimulationCache(self.app)
         self._callbacks = Callbacks(self.app, PREFIX, self.get_task)
         self._selection = Selection(self.app)
-        self._dispatcher = Dispatcher(self._selection, self._callbacks, self._reuse)
+        self._dispatcher = Dispatcher(self._selection, self._callbacks)
         if plecs_server is not None:
             self.set_plecs_server(plecs_server)
 
     def set_plecs_server(self, server: SimulationServer) -> None:
         self._dispatcher.executor = BatchSimulationExecutor(server, self.batch_size)
+        # A server that cannot tell its version, such as one for tests, counts by what it is.
+        self.cache.engine = getattr(server, "engine", None) or (lambda: type(server).__qualname__)
 
     # -- callbacks -----------------------------------------------------------------------------------------------------
 
@@ -87,7 +90,11 @@ class SimulationOrchestrator:
         urgent = priority_of(priority)
         model = await asyncio.to_thread(copy_by_content, request.model_file, self._models)
         data = data_of(request, model, use_cache=use_cache)
-        item = await self.app.queue(PREFIX + model.stem).aadd(data, priority=urgent, retry=self._retry)
+        flight = await asyncio.to_thread(self.cache.flight, request, model) if use_cache else None
+        settings = None if flight is None else self.cache.settings
+        item = await self.app.queue(PREFIX + model.stem).aadd(
+            data, priority=urgent, retry=self._retry, flight=flight, cache=settings
+        )
         return item.id
 
     # -- looking -------------------------------------------------------------------------------------------------------
@@ -112,7 +119,8 @@ class SimulationOrchestrator:
         return sorted(task_of(job) for queue in queues for job in self.app.find(queue=queue))
 
     def get_orchestrator_stats(self) -> dict[str, Any]:
-        """Numbers of the store, over all processes; hits, batches and the executor are those of this one."""
+        """Numbers of the store, over all processes; batches and the executor are those of this one."""
+        cache_stats = self.cache.get_cache_stats()
         tallies = self._run(self._selection.tallies())
         done = {state: sum(tally.n for tally in tallies if tally.state is state) for state in State}
         executor = self._dispatcher.executor.stats if self._dispatcher.executor else {}
@@ -121,12 +129,12 @@ class SimulationOrchestrator:
             "total_completed": done[State.COMPLETED],
             "total_failed": done[State.FAILED],
             "total_cancelled": done[State.CANCELLED],
-            "total_cached_hits": self._reuse.hits,
+            "total_cached_hits": cache_stats["hits"],
             "total_batches": executor.get("batches_executed", 0),
             "queue_size": sum(done[state] for state in UNFINISHED if state is not State.RUNNING),
             "active_tasks": done[State.RUNNING],
             "executor": {"batch_size": self.batch_size, **executor, "is_processing": self._dispatcher.is_processing},
-            "cache_stats": {"total_entries": len(self._reuse), "hits": self._reuse.hits},
+            "cache_stats": cache_stats,
         }
 
     # -- out -----------------------------------------------------------------------------------------------------------

@@ -50,6 +50,10 @@ class PlecsServer:
     def set_value(self, reference: str, parameter: str, value: object) -> None:
         self.plecs.set(f"{self._loaded()}/{reference}", parameter, str(value))
 
+    def engine(self) -> str | None:
+        """The version of PLECS; None if it does not answer now."""
+        return (self.plecs.engine() or {}).get("PLECS")
+
     def is_available(self) -> bool:
         return self.plecs.is_available()
 

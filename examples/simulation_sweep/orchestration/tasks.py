@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -121,17 +119,6 @@ class SimulationTask:
             return None
         return (self.completed_at - self.started_at).total_seconds()
 
-    @property
-    def result_key(self) -> str:
-        """What decides the result: the content of the model, its parameters and what is asked of it."""
-        asked = [
-            Path(self.model).name,
-            self.request.parameters,
-            self.request.simulation_time,
-            self.request.output_variables,
-        ]
-        return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SimulationTask) and other.task_id == self.task_id and other.status == self.status
 
@@ -183,7 +170,9 @@ def task_of(job: JobInfo, lease: LeaseHandle | None = None) -> SimulationTask:
 
 def _result(job: JobInfo, status: TaskStatus) -> SimulationResult | None:
     if status is TaskStatus.COMPLETED:
-        return SimulationResult(job.id, success=True, **job.result)
+        # A known result has the labels of the task that asked first: each task has its own.
+        own = {"metadata": job.args["data"]["metadata"], "cached": job.cached_from is not None}
+        return SimulationResult(job.id, success=True, **{**job.result, **own})
     if status in (TaskStatus.FAILED, TaskStatus.CANCELLED):
         text = str(job.failure) if job.failure and status is TaskStatus.FAILED else "the task was cancelled"
         return SimulationResult(job.id, success=False, error_message=text)

@@ -42,6 +42,8 @@ class CachedSubmits:
     def keyed(self, sessions: Sessions, spec: JobSpec) -> JobSpec:
         """The job with its key. Blocks."""
         around = self._keys.surroundings()
+        if around is None:
+            return spec
         if self._refreshes or (sessions.seal is None and self._keys.needs_seal(spec.args, around)):
             return sessions.portal.run(sessions.here(self._all_keyed(sessions, [spec], around)))[0]
         return self._with_key(spec, around, sessions.seal)
@@ -50,9 +52,10 @@ class CachedSubmits:
         self, sessions: Sessions, specs: Sequence[JobSpec], around: Surroundings | None = None
     ) -> list[JobSpec]:
         """The jobs with their keys. The declared environment is read once for all of them, unless it is given."""
-        return await sessions.here(self._all_keyed(sessions, specs, around or await self.surroundings()))
+        found = around or await self.surroundings()
+        return list(specs) if found is None else await sessions.here(self._all_keyed(sessions, specs, found))
 
-    async def surroundings(self) -> Surroundings:
+    async def surroundings(self) -> Surroundings | None:
         """The declared environment now. Functions that tell it are called in another thread, because they may block."""
         return await asyncio.to_thread(self._keys.surroundings) if self._calls else self._keys.surroundings()
 
@@ -71,6 +74,8 @@ class CachedSubmits:
     async def keyed_with(self, client: Client, spec: JobSpec) -> JobSpec:
         """The job with its key, for this client."""
         around = await self.surroundings()
+        if around is None:
+            return spec
         seal = await read_seal(client.store) if self._keys.needs_seal(spec.args, around) else None
         found = self._with_key(spec, around, seal)
         if self._refreshes:

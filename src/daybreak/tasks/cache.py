@@ -15,7 +15,7 @@ from daybreak.core.model import Caching
 from daybreak.core.units import ZERO, duration
 from daybreak.system.code_digest import part_digest
 
-Environment = str | Mapping[str, Any] | Callable[[], Mapping[str, Any]]
+Environment = str | Mapping[str, Any] | Callable[[], Mapping[str, Any] | None]
 Salt = str | Callable[..., Any] | type | ModuleType
 REFRESH: Final = "refresh"
 CacheOption = bool | Literal["refresh"]
@@ -32,7 +32,8 @@ class Cache(Struct, frozen=True, kw_only=True):
     version      counts instead of the code of the task's function: change it when the results change
     salt         more that counts: functions, classes and modules by their code, and plain text
     environment  more that counts: the names of environment variables, a dict, or a function without parameters that
-                 returns a dict; all are read where and when the job is submitted
+                 returns a dict; all are read where and when the job is submitted. A function that returns None
+                 does not know now: the job runs, and its result is not kept
     ignore       names of parameters that do not count
     """
 

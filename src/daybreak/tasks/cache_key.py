@@ -66,8 +66,9 @@ class CacheKeys:
         """Whether the key of the store is needed for the key of a job with these arguments."""
         return bool(around.variables) or has_secret(encoded) or any(map(has_secret, around.forms.values()))
 
-    def surroundings(self) -> Surroundings:
-        """The declared environment as it is now. Calls functions of the user, which may block."""
+    def surroundings(self) -> Surroundings | None:
+        """The declared environment as it is now; None if a function does not know it. Calls functions of the user,
+        which may block."""
         forms: dict[str, bytes] = {}
         variables: dict[str, str | None] = {}
         for part in self._cache.environment:
@@ -75,11 +76,13 @@ class CacheKeys:
                 variables[part] = os.environ.get(part)
                 continue
             values = part if isinstance(part, Mapping) else self._called(part)
+            if values is None:
+                return None
             for name, value in values.items():
                 forms[name] = self._encoded(name, value)
         return Surroundings(forms, variables)
 
-    def _called(self, function: Any) -> Mapping[str, Any]:
+    def _called(self, function: Any) -> Mapping[str, Any] | None:
         name = getattr(function, "__name__", type(function).__name__)
         try:
             found = function()
@@ -90,10 +93,12 @@ class CacheKeys:
                 f"{self._who}: {name}(), which tells its environment for the cache, raised {type(error).__name__}: "
                 f"{error}"
             ) from error
+        if found is None:
+            return None
         if not isinstance(found, Mapping) or not all(isinstance(key, str) for key in found):
             raise BadInput(
                 f"{self._who}: {name}(), which tells its environment for the cache, returned {found!r:.60}: return a "
-                "dict whose keys are texts"
+                "dict whose keys are texts, or None to cache nothing now"
             )
         return found
 
@@ -136,6 +141,18 @@ class CacheKeys:
                 name, number = f"{SALT}{salt_name(part)} {number}", number + 1
             found[name] = code
         return found
+
+
+def key_of_values(what: str, values: Mapping[str, Any]) -> Key:
+    """The key of work that is no call of a function: these values decide its result. `what` names it in errors."""
+    digests: dict[str, bytes] = {}
+    for name, value in values.items():
+        with collecting():
+            encoded = tagged_json.encode(value, f"{what}: {name!r}")
+        if has_secret(encoded):
+            raise BadInput(f"{what}: {name!r} contains a secret, of which no digest may be kept here: leave it out")
+        digests[ARGUMENT + name] = _digest(canonical(read_encoded(encoded), None))
+    return _key(what, {}, digests)
 
 
 def _key(task: str, fixed: Mapping[str, str], digests: Mapping[str, bytes]) -> Key:

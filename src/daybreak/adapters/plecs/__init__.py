@@ -8,7 +8,7 @@ errors        which errors are transient, and which are permanent
 xml_rpc       one call: time limits, size limits, no repetition
 stand_in      a server that speaks the same protocol, for tests and documents; it is not PLECS"""
 
-from daybreak.adapters.plecs.client import PLECS_RETRY, Plecs, plecs_resource
+from daybreak.adapters.plecs.client import PLECS_RETRY, Plecs, plecs_cache, plecs_resource
 from daybreak.adapters.plecs.errors import (
     AnswerTooLarge,
     BadAnswer,
@@ -37,5 +37,6 @@ __all__ = [
     "PlecsUnavailable",
     "Waveforms",
     "copy_by_content",
+    "plecs_cache",
     "plecs_resource",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import xmlrpc.client
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -19,9 +20,11 @@ from daybreak.core.errors import BadInput
 from daybreak.core.model import Breaker, Retry
 from daybreak.core.units import duration
 from daybreak.policy.resources import Resource
+from daybreak.tasks.cache import Cache
 
 ADDRESS: Final = "http://127.0.0.1:1080/RPC2"
 PROBE_LIMIT: Final = timedelta(seconds=5)
+ENGINE_FOR: Final = timedelta(minutes=10)  # the version of a PLECS changes only while it is closed
 MAX_ANSWER: Final = 256 * 1024 * 1024
 
 # A model error is permanent and fails at once, so many attempts cost nothing: they outlast a PLECS that is away for an
@@ -36,6 +39,14 @@ def plecs_resource(address: str = ADDRESS, *, breaker: Breaker | bool = True) ->
     if breaker is True:
         breaker = Breaker(failures=5, open_for=timedelta(seconds=5))
     return Resource(f"plecs {found}", slots=1, breaker=breaker)
+
+
+def plecs_cache(plecs: Plecs, **settings: Any) -> Cache:
+    """The cache to declare on tasks that use this PLECS: its version counts. While that is not known, because PLECS is
+    away or busy, jobs run and their results are not kept. `settings` are further ones of `Cache`."""
+    environment = settings.pop("environment", ())
+    more = environment if isinstance(environment, list | tuple) else (environment,)
+    return Cache(environment=(plecs.engine, *more), **settings)
 
 
 class Plecs:
@@ -56,6 +67,7 @@ class Plecs:
         self.connect_timeout = _limit(connect_timeout, "connect_timeout")
         self.timeout = _limit(timeout, "timeout")
         self.max_answer = max_answer
+        self._engine: tuple[float, dict[str, str]] | None = None
 
     def __repr__(self) -> str:
         return f"<PLECS at {self.address}>"
@@ -74,6 +86,21 @@ class Plecs:
         """Version and build of PLECS, and the models that are loaded."""
         found = self._call("plecs.statistics")
         return found if isinstance(found, dict) else {}
+
+    def engine(self) -> dict[str, str] | None:
+        """The version of PLECS, which decides results; None if it does not answer now. Asked at most every 10 min."""
+        if self._engine is not None and time.monotonic() < self._engine[0]:
+            return self._engine[1]
+        try:
+            found = self._call("plecs.statistics", limit=min(PROBE_LIMIT, self.timeout))
+        except PlecsError:
+            return None
+        version = found.get("version") if isinstance(found, dict) else None
+        if not version:
+            return None
+        engine = {"PLECS": f"{version} {found.get('build', '')}".strip()}
+        self._engine = (time.monotonic() + ENGINE_FOR.total_seconds(), engine)
+        return engine
 
     # -- models --------------------------------------------------------------------------------------------------------
 
@@ -157,6 +184,9 @@ class Plecs:
 
     async def astatistics(self) -> dict[str, Any]:
         return await asyncio.to_thread(self.statistics)
+
+    async def aengine(self) -> dict[str, str] | None:
+        return await asyncio.to_thread(self.engine)
 
     async def aload(self, path: str | Path) -> str:
         return await asyncio.to_thread(self.load, path)

@@ -106,6 +106,11 @@ class Hooks:
         state = State.SCHEDULED if run_at is not None and run_at > now else State.QUEUED
         self._notify(events.submitted(spec, state, now, run_at if state is State.SCHEDULED else None))
 
+    def found(self, job: Job) -> None:
+        """Report that a job was completed as it was submitted, because its result was known."""
+        if "completed" in self._kinds and job.state is State.COMPLETED:
+            self.changed("completed", job, by="", state=State.COMPLETED, note=job.note)
+
     def started(self, lease: Lease) -> None:
         """Report that an attempt started."""
         if "started" not in self._kinds:

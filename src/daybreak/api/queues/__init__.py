@@ -22,7 +22,17 @@ from daybreak.api.job_release import release_job
 from daybreak.api.portal import Portal, blocking
 from daybreak.api.queues.bulk_changes import clear, clearable_states, retry_failed
 from daybreak.api.queues.consumer import consumer_of
-from daybreak.api.queues.items import TASK, VERSION, Item, QueueCounts, attempts_of, encoded, item_of, item_of_spec
+from daybreak.api.queues.items import (
+    TASK,
+    VERSION,
+    Item,
+    QueueCounts,
+    attempts_of,
+    encoded,
+    item_of,
+    item_of_spec,
+    with_flight,
+)
 from daybreak.api.queues.leases import LeaseHandle
 from daybreak.api.store_sessions import Sessions, on_store_loop
 from daybreak.client.client import Client, filter_of
@@ -33,6 +43,7 @@ from daybreak.policy.admit import check_name
 from daybreak.policy.parse_options import build_spec
 from daybreak.policy.resources import parse_rate
 from daybreak.store.protocol import Position, Verdict, work_topic
+from daybreak.tasks.cache import Cache
 from daybreak.tasks.import_guard import refuse_during_import
 from daybreak.tasks.options import check_submit_options
 
@@ -83,9 +94,17 @@ class QueueHandle:
         retry: object = None,
         metadata: Mapping[str, Any] | None = None,
         delay: object = None,
+        flight: Mapping[str, Any] | None = None,
+        cache: Cache | None = None,
     ) -> Item:
         """Add an item; it is accepted and durable when this returns. If an item with this id was added before, that
-        item is returned as it is now, whatever the data. `retry` takes the same values as for tasks: attempts, delays
+        item is returned as it is now, whatever the data.
+
+        `flight` are the values that decide the result. An item whose result is known is completed at once; items of one
+        flight that wait at the same time are taken once, and all get the result. `cache` says how long it is kept, and
+        how many bytes; of a `Cache`, `ttl`, `size` and `version` count.
+
+        `retry` takes the same values as for tasks: attempts, delays
         and their growth. With `max_attempts=0` the first failure is final, as with 1. The values of `metadata` may be
         anything that JSON has."""
         refuse_during_import("add")
@@ -96,6 +115,10 @@ class QueueHandle:
                 f"add(max_attempts={max_attempts!r}, retry={retry!r:.60}): both set the number of attempts; pass one"
             )
         spec = self._spec(data, id=id, priority=priority, retry=retry, meta=metadata, delay=delay)
+        if flight is not None:
+            spec = with_flight(spec, flight, cache or Cache())
+        elif cache is not None:
+            raise BadInput("add(cache=...) says how the result of a flight is kept: pass flight={'name': value} too")
         spool = self._sessions.spool
         client = await self._sessions.client() if spool is None else await spool.open_client([spec])
         if spool is None:
@@ -114,9 +137,11 @@ class QueueHandle:
         [inserted] = await client.submit_many([spec])
         if inserted.verdict is Verdict.FULL:
             raise QueueFull(self.name)
-        if inserted.verdict is Verdict.NEW:
+        if inserted.verdict in (Verdict.NEW, Verdict.FOLLOWS, Verdict.CACHED):
             self._hooks.submitted(spec, inserted.job)
         job = await client.get(inserted.job)
+        if inserted.verdict is Verdict.CACHED:
+            self._hooks.found(job)
         if job.spec.queue != self.name:
             raise BadInput(f"id {spec.id!r} belongs to a job in queue {job.spec.queue!r}: ids are unique in a store")
         return item_of(job)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from daybreak import values
+from daybreak.core.errors import BadInput
 from daybreak.core.metadata import decode_meta
 from daybreak.core.model import Job, JobSpec, Reason, State
+from daybreak.tasks.cache import Cache
+from daybreak.tasks.cache_key import key_of_values
 
 TASK: Final = "item"  # the task of items: workers never claim it, and take() claims nothing else
 VERSION: Final = 1
@@ -103,3 +108,12 @@ def item_of(job: Job) -> Item:
         started_at=job.started_at,
         finished_at=job.finished_at,
     )
+
+
+def with_flight(spec: JobSpec, flight: Mapping[str, Any], cache: Cache) -> JobSpec:
+    """The item with the key of what decides its result."""
+    if not isinstance(flight, Mapping) or not flight or not all(isinstance(name, str) for name in flight):
+        raise BadInput(f"add(flight={flight!r:.60}): write a dict of the values that decide the result, by name")
+    values = dict(flight) if cache.version is None else {**flight, "version": cache.version}
+    key = key_of_values(spec.task, values)
+    return replace(spec, flight=key.flight, flight_parts=key.parts, options=replace(spec.options, cache=cache.caching))
