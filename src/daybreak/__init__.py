@@ -1,6 +1,7 @@
 """Daybreak: a priority job orchestrator that runs work unattended."""
 
 from daybreak.api.app import Daybreak
+from daybreak.api.batch_task import BatchTask
 from daybreak.api.job_handle import JobHandle
 from daybreak.api.job_info import JobInfo
 from daybreak.api.job_outcome import JobOutcome
@@ -57,6 +58,7 @@ __all__ = [
     "Admission",
     "AttemptOver",
     "BadInput",
+    "BatchTask",
     "Breaker",
     "Cache",
     "Choice",

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from daybreak import Daybreak, JobHandle, Task
+from daybreak import BatchTask, Daybreak, JobHandle, Task
 from daybreak.api.cache import CacheHandle
 from daybreak.api.locks import Lock
 from daybreak.api.locks.slots import ResourceHandle
@@ -20,6 +20,7 @@ from daybreak.testing import Inline
 
 FACES = [
     Task,
+    BatchTask,
     JobHandle,
     QueueHandle,
     LeaseHandle,
@@ -43,9 +44,10 @@ ASYNC_ONLY = {Daybreak: {"client", "file_store"}}
 # Neither asks anything of a store.
 PLAIN = {
     Task: {"using", "upgrade"},
+    BatchTask: {"using"},
     Daybreak: {
-        "use", "task", "find_task", "setup", "wrap", "lifespan", "on", "job", "queue", "resource", "lock", "retrying",
-        "rule", "limit_time", "watch", "schedule", "find_schedule", "saga", "find_saga", "bridge",
+        "use", "task", "batch_task", "find_task", "setup", "wrap", "lifespan", "on", "job", "queue", "resource", "lock",
+        "retrying", "rule", "limit_time", "watch", "schedule", "find_schedule", "saga", "find_saga", "bridge",
         "worker_command", "worker_settings", "run_worker",
     },
     Saga: {"step"},

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 from weakref import WeakValueDictionary
 
+from daybreak.api.batch_task import BatchTask, RegisterBatch, Results
 from daybreak.api.hooks import Hooks
 from daybreak.api.job_handle import JobHandle, as_completed
 from daybreak.api.job_info import JobInfo, info_of
@@ -32,9 +33,17 @@ from daybreak.stores import store_for
 from daybreak.system.platform import whoami
 from daybreak.system.ports import RealWorld, World
 from daybreak.tasks.admission_rules import Admission, apply_rules, check_rule
+from daybreak.tasks.batches import BatchDefinition
 from daybreak.tasks.context import Context
 from daybreak.tasks.import_guard import refuse_during_import
-from daybreak.tasks.options import JobOptions, TaskOptions, WorkerOptions, check_task_options
+from daybreak.tasks.options import (
+    BatchTaskOptions,
+    JobOptions,
+    TaskOptions,
+    WorkerOptions,
+    check_batch_options,
+    check_task_options,
+)
 from daybreak.tasks.registry import Definition, Program
 
 if TYPE_CHECKING:
@@ -68,6 +77,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 States = State | str | Iterable[State | str] | None
 PAGE: Final = 500  # jobs that `find` fetches at a time
@@ -191,7 +201,41 @@ class Daybreak:
 
         return register if function is None else register(function)
 
+    @overload
+    def batch_task(
+        self, function: Callable[[Context, list[T]], Coroutine[Any, Any, Results[R]]], /
+    ) -> BatchTask[T, R]: ...
+    @overload
+    def batch_task(self, function: Callable[[Context, list[T]], Results[R]], /) -> BatchTask[T, R]: ...
+    @overload
+    def batch_task(self, function: Callable[[list[T]], Coroutine[Any, Any, Results[R]]], /) -> BatchTask[T, R]: ...
+    @overload
+    def batch_task(self, function: Callable[[list[T]], Results[R]], /) -> BatchTask[T, R]: ...
+    @overload
+    def batch_task(self, /, **options: Unpack[BatchTaskOptions]) -> RegisterBatch: ...
+    def batch_task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        """Register a function that takes a list of items and returns a result for each, in order:
+        `def f(items: list[T]) -> list[R | Exception]`. Each item is submitted as a job of its own.
+
+        A worker calls it with at most `size` items at once. They have the same batch key: `by` names a field of the
+        item, or several, or is a function of the item; without it, items with the same first `File` go together. A call
+        that is not full waits until its first job is `linger` old. An exception in the returned list fails the job of
+        that item alone. If the function raises, it is called again with half of the items, until the items that fail
+        are known. The other options are those of a task."""
+        check_batch_options(options)
+        own = {name: options.pop(name) for name in Definition.OWN if name in options}
+        batching = {name: options.pop(name) for name in ("size", "by", "linger") if name in options}
+
+        def register(function: Callable[..., Any]) -> BatchTask[Any, Any]:
+            definition = BatchDefinition(function, **batching, **_own(own), options=parse_options(**options))
+            self.program.add(definition)
+            return BatchTask(definition, self)
+
+        return register if function is None else register(function)
+
     def _task(self, definition: Definition) -> Task[..., Any]:
+        if isinstance(definition, BatchDefinition):
+            return BatchTask(definition, self)
         return Task(definition, self)
 
     def find_task(self, name: str) -> Task[..., Any]:

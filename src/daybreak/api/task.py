@@ -226,28 +226,35 @@ class Task(Generic[P, R]):
         return handles
 
     async def _specs_of(self, rows: Iterable[Mapping[str, Any]]) -> list[JobSpec]:
-        encode, files = self.definition.arguments.encode_named, self._sessions.files
+        arguments, files = self.definition.arguments, self._sessions.files
         specs: list[JobSpec] = []
-        for number, given in enumerate(_each("submit_many", rows)):
-            if (row := _named(given)) is None:
+        for number, given in enumerate(each_row("submit_many", rows)):
+            call = self._call_of_row(given)
+            if call is None:
                 expected = ", ".join(f"{name!r}: ..." for name in self.definition.parameters)
                 raise BadInput(
                     f"row {number} of submit_many is of type {type(given).__name__}, not a mapping of argument names:"
                     f" pass {{{expected}}}, or pass plain values to map(...)"
                 )
+            args, named = call
+            encode = partial(arguments.encode, args, named) if args else partial(arguments.encode_named, named)
             try:
-                named = dict(row)
                 try:
-                    encoded = encode(row)
+                    encoded = encode()
                     has_files = MARK in encoded and not files.knows(encoded)
                 except NotStored:
                     has_files = True
                 if has_files:
-                    encoded = await files.aencode(partial(encode, row))
-                specs.append(self._with_resources(self._spec(check_size(self.name, encoded), (), named), (), named))
+                    encoded = await files.aencode(encode)
+                specs.append(self._with_resources(self._spec(check_size(self.name, encoded), args, named), args, named))
             except BadInput as error:
                 raise type(error)(f"row {number}: {error}") from None
         return specs
+
+    def _call_of_row(self, row: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """The arguments of one row of `submit_many`, by position and by name; None if it is no row."""
+        named = _named(row)
+        return None if named is None else ((), dict(named))
 
     submit_many = blocking(asubmit_many)
 
@@ -408,7 +415,8 @@ def _names(spec: JobSpec) -> list[str]:
     return [need.resource for need in spec.options.resources]
 
 
-def _each(method: str, rows: Iterable[Any]) -> Iterator[Any]:
+def each_row(method: str, rows: Iterable[Any]) -> Iterator[Any]:
+    """The rows that a method was given. Text, a mapping, or what cannot be iterated is refused."""
     kind = type(rows)
     if isinstance(rows, str | bytes | bytearray | Mapping):
         raise BadInput(f"{method} was given a single {kind.__name__}: pass a list")
@@ -424,7 +432,7 @@ def _zip_columns(columns: tuple[Iterable[Any], ...]) -> Iterator[tuple[Any, ...]
     """Yield one row per job. All columns must have the same length."""
     if not columns:
         raise BadInput("map was given no columns: pass one list of values per parameter, in the parameters' order")
-    for number, row in enumerate(zip_longest(*[_each("map", column) for column in columns], fillvalue=_ENDED)):
+    for number, row in enumerate(zip_longest(*[each_row("map", column) for column in columns], fillvalue=_ENDED)):
         for column, value in enumerate(row, 1):
             if value is _ENDED:
                 raise BadInput(

@@ -121,11 +121,14 @@ def _typed(client: Client, app: Any, task: str, args: bytes, version: int | None
 async def _with_resources(client: Client, definition: Any, spec: JobSpec) -> JobSpec:
     """The job with the resources that it needs. Resources that the code declares are written to the store first."""
     positional, named = definition.arguments.decode(spec.args)
-    shares = definition.shares(definition.resource, tuple(positional), named)
-    if not shares:
+    args = tuple(positional)
+    shares = definition.shares(definition.resource, args, named)
+    if shares:
+        await provide(client, [share.resource for share in shares if isinstance(share.resource, Resource)])
+        spec = replace(spec, options=replace(spec.options, resources=needs_of(shares)))
+    if definition.batching is None:
         return spec
-    await provide(client, [share.resource for share in shares if isinstance(share.resource, Resource)])
-    return replace(spec, options=replace(spec.options, resources=needs_of(shares)))
+    return replace(spec, batch=definition.batch_key(spec.args, args, named, spec.options.resources))
 
 
 def _use_store_of_app(here: Session, app: Any) -> None:

@@ -5,7 +5,7 @@ The name that another job queue uses for an option is answered with Daybreak's n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict
 
 from daybreak.core.errors import BadInput, Unsupported
@@ -43,6 +43,14 @@ class TaskOptions(TypedDict, total=False):
     cache: bool | Cache | None
 
 
+class BatchTaskOptions(TaskOptions, total=False):
+    """The options of `@app.batch_task(...)`: those of a task, and how its jobs are put together."""
+
+    size: int
+    by: str | Sequence[str] | Callable[[Any], object] | None
+    linger: Span | None
+
+
 class WorkerOptions(TypedDict, total=False):
     """The options of `app.worker(...)` and `app.work(...)`. None is the same as leaving an option out."""
 
@@ -62,6 +70,7 @@ class WorkerOptions(TypedDict, total=False):
 
 JOB_OPTIONS: Final = SUBMIT_OPTIONS | frozenset(JobOptions.__annotations__)
 TASK_OPTIONS: Final = frozenset(TaskOptions.__annotations__)
+BATCH_OPTIONS: Final = TASK_OPTIONS | frozenset(BatchTaskOptions.__annotations__)
 WORKER_OPTIONS: Final = frozenset(WorkerOptions.__annotations__)
 PLANNED: Final = frozenset({"after", "depends_on"})  # not available yet
 
@@ -99,6 +108,12 @@ _FOREIGN_TASK_NAMES: Final = {
     **dict.fromkeys(("bind", "pass_context"), "a first parameter that is annotated Context"),
     **dict.fromkeys(("on_success", "on_failure", "on_retry"), "@app.on('completed') or another kind of event"),
 }
+_FOREIGN_BATCH_NAMES: Final = {
+    **_FOREIGN_TASK_NAMES,
+    **dict.fromkeys(("batch_size", "max_batch_size", "max_size", "flush_every"), "size=16"),
+    **dict.fromkeys(("wait", "max_wait", "timeout_ms", "flush_interval", "batch_window"), "linger='2s'"),
+    **dict.fromkeys(("key", "group_by", "batch_key"), "by='model', or by=lambda item: ..."),
+}
 _FOREIGN_WORKER_NAMES: Final = {
     **dict.fromkeys(("concurrency", "workers", "threads", "num_workers"), "processes=4, or async_jobs=100"),
     **dict.fromkeys(("pool", "worker_class"), "isolation='process' or isolation='thread'"),
@@ -127,7 +142,14 @@ def check_submit_options(names: Iterable[str]) -> None:
 def check_task_options(names: Iterable[str]) -> None:
     """Refuse names that are no options of `@app.task(...)`."""
     hint = "is an option of single jobs: task.using({}=...)"
-    _check("task()", names, TASK_OPTIONS, _FOREIGN_TASK_NAMES, (JOB_OPTIONS, hint))
+    for_batches = {name: f"@app.batch_task({name}=...)" for name in BATCH_OPTIONS - TASK_OPTIONS}
+    _check("task()", names, TASK_OPTIONS, {**_FOREIGN_TASK_NAMES, **for_batches}, (JOB_OPTIONS, hint))
+
+
+def check_batch_options(names: Iterable[str]) -> None:
+    """Refuse names that are no options of `@app.batch_task(...)`."""
+    hint = "is an option of single jobs: task.using({}=...)"
+    _check("batch_task()", names, BATCH_OPTIONS, _FOREIGN_BATCH_NAMES, (JOB_OPTIONS, hint))
 
 
 def check_worker_options(names: Iterable[str]) -> None:

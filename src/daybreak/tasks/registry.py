@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, ClassVar
 
 from daybreak.core.errors import BadArguments, BadInput, UnknownTask
-from daybreak.core.model import DEFAULT_OPTIONS, Options
+from daybreak.core.model import DEFAULT_OPTIONS, Batching, Options
 from daybreak.core.units import Priority
 from daybreak.policy.admit import check_name, check_options, check_version
 from daybreak.policy.resources import Resource, Share, needs_of, parse_shares
@@ -28,6 +28,7 @@ class Definition:
 
     # The options of a task that stand here; all others are `options`.
     OWN: ClassVar = ("name", "version", "aliases", "queue", "priority", "resource", "cache")
+    batching: Batching | None = None  # set for a batch task: see batches.py
 
     def __init__(
         self,
@@ -194,6 +195,15 @@ class Program:
             if is_async is None or definition.is_async is is_async
             for version in definition.versions
         )
+
+    def batches(self, *, is_async: bool | None = None) -> dict[tuple[str, int], Batching]:
+        """How the jobs of each batch task are put together, by (task, version), aliases and old versions included."""
+        return {
+            (name, version): definition.batching
+            for name, definition in self._by_name.items()
+            if definition.batching is not None and (is_async is None or definition.is_async is is_async)
+            for version in definition.versions
+        }
 
     def resources(self) -> list[Resource]:
         """The resources that are declared with a task. Resources that depend on a job's arguments are not included."""

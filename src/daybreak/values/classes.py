@@ -25,7 +25,7 @@ class FieldsCodec(Codec):
     def __init__(self, name: str, fields: Fields, required: Collection[str]) -> None:
         super().__init__(name)
         self._make_fields = fields
-        self._required = required
+        self.required = required
 
     @once
     def fields(self) -> Mapping[str, Codec]:
@@ -53,7 +53,7 @@ class FieldsCodec(Codec):
         found = untagged_dict(split_class(raw)[1])
         if found is None:
             raise self.mismatch(from_tagged(raw))
-        if missing := [name for name in self._required if name not in found]:
+        if missing := [name for name in self.required if name not in found]:
             raise Refusal(BadArguments, f"a {self.name} is missing {', '.join(missing)}")
         read: dict[str, Any] = {}
         for name, value in found.items():
@@ -102,7 +102,7 @@ class TypedDictCodec(FieldsCodec):
     def write(self, value: Any, depth: int, /) -> object:
         if not isinstance(value, dict):
             raise self.mismatch(value)
-        if missing := [name for name in self._required if name not in value]:
+        if missing := [name for name in self.required if name not in value]:
             raise Refusal(BadArguments, f"a {self.name} is missing {', '.join(missing)}")
         if unknown := [name for name in value if name not in self.fields]:
             raise Refusal(

@@ -27,6 +27,7 @@ OnChange = Literal["pin", "fail", "newest", "warn"]
 MARK: Final = b'{"$":["file'
 _DIGESTS: Final = re.compile(rb'\{"\$":\["file[^"]*",\{"sha256":"([0-9a-f]{64})"')
 _CONTENTS: Final = re.compile(rb'\{"\$":\["file [^"]*",\{"sha256":"([0-9a-f]{64})"')
+_FILE: Final = re.compile(rb'\{"\$":\["file",\{"sha256":"([0-9a-f]{64})"')
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 
 
@@ -37,6 +38,12 @@ def digests_in(*encoded: bytes | None) -> set[str]:
         if data and MARK in data:
             found.update(digest.decode() for digest in _DIGESTS.findall(data))
     return found
+
+
+def first_digest_in(encoded: bytes) -> str | None:
+    """The digest of the first File to which an encoded value refers."""
+    found = _FILE.search(encoded) if MARK in encoded else None
+    return None if found is None else found[1].decode()
 
 
 def contents_in(encoded: bytes) -> set[str]:
