@@ -155,16 +155,25 @@ async def _end_all() -> None:
 
 
 class InlineReporter:
-    """Writes the progress and checkpoints of a job directly to the store."""
+    """Writes the progress and checkpoints of a job directly to the store. The progress of a call is that of all its
+    jobs, which are its `fellows`."""
 
-    def __init__(self, store: MemoryStore, lease: Lease, on_progress: Callable[[Lease, float, str], None]) -> None:
+    def __init__(
+        self,
+        store: MemoryStore,
+        lease: Lease,
+        on_progress: Callable[[Lease, float, str], None],
+        fellows: Sequence[Lease] = (),
+    ) -> None:
         self._store = store
         self._lease = lease
         self._on_progress = on_progress
+        self._fellows = fellows or (lease,)
 
     def progress(self, fraction: float, message: str) -> None:
-        if self._extend(Beat(seq=self._lease.seq, fence=self._lease.fence, progress=fraction, message=message)):
-            self._on_progress(self._lease, fraction, message)
+        for lease in self._fellows:
+            if self._extend(Beat(seq=lease.seq, fence=lease.fence, progress=fraction, message=message)):
+                self._on_progress(lease, fraction, message)
 
     def output(self, text: str) -> None: ...  # it is printed in the process of the test
 

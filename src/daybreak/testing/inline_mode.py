@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from msgspec.structs import replace
 
@@ -22,12 +22,13 @@ from daybreak import values
 from daybreak.api.app import Daybreak
 from daybreak.client.leases import lease_of
 from daybreak.core.errors import DaybreakError
-from daybreak.core.model import Ending, HandedBack, JobSpec, Lease, Lost, State
+from daybreak.core.model import Batching, Ending, HandedBack, JobSpec, Lease, Lost, State
 from daybreak.core.units import duration, moment, span
 from daybreak.store.protocol import LATEST, Filter, Inserted, Query, Verdict
 from daybreak.tasks.context import Context
 from daybreak.testing.clock import HandClock
 from daybreak.testing.inline_doubles import InlinePortal, InlineReporter, InlineSessions, InlineStore, driven
+from daybreak.worker.child.calls import BatchCall
 from daybreak.worker.child.job_files import JobFiles
 from daybreak.worker.child.runner import Runner
 from daybreak.worker.child.setup import enter_setups
@@ -76,6 +77,8 @@ class Inline:
         self._begun = 0
         self._endless: str | None = None
         self._cursor = LATEST
+        self._blocking = _Run(self._run_blocking, self._call_blocking)
+        self._async = _Run(self._run_async, self._call_async)
 
     # -- the block -----------------------------------------------------------------------------------------------------
 
@@ -150,11 +153,11 @@ class Inline:
 
     def advance(self, by: object) -> None:
         """Move the clock, and run each job that becomes due at its time: `run.advance("1h")`."""
-        driven(self._advance(duration(by, "advance"), self._run_blocking))
+        driven(self._advance(duration(by, "advance"), self._blocking))
 
     async def aadvance(self, by: object) -> None:
         """Move the clock, and run each job that becomes due at its time: `await run.aadvance("1h")`."""
-        await self._advance(duration(by, "advance"), self._run_async)
+        await self._advance(duration(by, "advance"), self._async)
 
     async def _advance(self, by: timedelta, run: _Run) -> None:
         until = self.clock.steady() + span(by)
@@ -190,11 +193,11 @@ class Inline:
 
     def work(self) -> None:
         """Run the jobs that are due now. Calls through the app do this by themselves."""
-        driven(self._work(self._run_blocking))
+        driven(self._work(self._blocking))
 
     async def awork(self) -> None:
         """Run the jobs that are due now. Calls through the app do this by themselves."""
-        await self._work(self._run_async)
+        await self._work(self._async)
 
     async def _work(self, run: _Run) -> None:
         if self._depth >= MAX_DEPTH:
@@ -208,13 +211,16 @@ class Inline:
             self._depth -= 1
 
     async def _rounds(self, run: _Run) -> None:
-        """Claim, run and settle one job at a time, until no job is due and no retry is pending."""
+        """Claim, run and settle one job at a time, or one call of a batch task, until no job is due and no retry is
+        pending. A call that is not full does not linger: nothing would fill it."""
         ended: list[tuple[Lease, Ending]] = []
         source, queues = self._source(), len(self._queues)
         while True:
             if len(self._queues) != queues:
                 source, queues = self._source(), len(self._queues)
-            taken = await source.exchange(ended, ClaimRequest(self.app.program.known(), 1))
+            program = self.app.program
+            batches = {task: Batching(size=one.size) for task, one in program.batches().items()}
+            taken = await source.exchange(ended, ClaimRequest(program.known(), 1, batches=batches))
             for settled in taken.settled:
                 self._settled(settled)
             ended = []
@@ -222,7 +228,11 @@ class Inline:
             for lease in taken.leases:
                 await self._refuse_endless(lease, source)
                 self.app.hooks.started(lease)
-                ended.append((lease, await self._perform(lease, run, source)))
+            if taken.leases and self.app.program[taken.leases[0].spec.task].batching is not None:
+                ended = await self._perform_call(taken.leases, run, source)
+            elif taken.leases:
+                [lease] = taken.leases
+                ended = [(lease, await self._perform(lease, run, source))]
             if not taken.leases and not taken.again and not self._move_to_next_retry():
                 return
 
@@ -252,14 +262,73 @@ class Inline:
         home = WorkingDirectory()  # a test may have changed the directory since the last job
         try:
             reporter = InlineReporter(self.store, lease, self.app.hooks.progressed)
-            ended = await run(work, self._runner.context_of(work, reporter), held)
+            ended = await run.job(work, self._runner.context_of(work, reporter), held)
         finally:
             home.restore()
             home.close()
-        if ended.failure is not None and ended.failure.kinds[:1] == ("KeyboardInterrupt",):
+        if _is_interrupt(ended):
             await source.exchange([(lease, HandedBack())], None)
             raise KeyboardInterrupt
         return outcome_after_stop(held, outcome_of(held, ended), self.clock.steady() / 1_000_000)
+
+    async def _perform_call(self, leases: list[Lease], run: _Run, source: LocalSource) -> list[tuple[Lease, Ending]]:
+        """Run the jobs of a batch task that were claimed together in one call."""
+        held: dict[int, HeldLease] = {}
+        for lease in leases:
+            limit = written_limit(lease)
+            held[lease.seq] = HeldLease(lease, None if limit is None else limit.total_seconds())
+        reports: list[Ended] = []
+        call = BatchCall(
+            self._runner,
+            [work_of(lease) for lease in leases],
+            lambda work: InlineReporter(self.store, held[work.seq].lease, self.app.hooks.progressed, leases),
+            on_part=lambda _: None,
+            report=lambda ended, _: reports.extend(ended),
+        )
+        home = WorkingDirectory()
+        try:
+            await run.call(call, list(held.values()))
+        finally:
+            home.restore()
+            home.close()
+        if any(map(_is_interrupt, reports)):
+            await source.exchange([(lease, HandedBack()) for lease in leases], None)
+            raise KeyboardInterrupt
+        now = self.clock.steady() / 1_000_000
+        outcomes = {one.seq: outcome_after_stop(held[one.seq], outcome_of(held[one.seq], one), now) for one in reports}
+        return [(lease, outcomes[lease.seq]) for lease in leases]
+
+    async def _call_async(self, call: BatchCall, held: list[HeldLease]) -> None:
+        if not self.app.program[held[0].lease.spec.task].is_async:
+            call.run()
+        else:
+            await self._call_limited(call, held)
+
+    async def _call_blocking(self, call: BatchCall, held: list[HeldLease]) -> None:
+        if not self.app.program[held[0].lease.spec.task].is_async:
+            call.run()
+        else:
+            self._portal.run(self._call_limited(call, held))
+
+    async def _call_limited(self, call: BatchCall, held: list[HeldLease]) -> None:
+        """As `_run_limited`, with the longest of the limits."""
+        running = asyncio.create_task(call.run_async())
+        limits = [one.limit for one in held if one.limit is not None]
+
+        def stop() -> None:
+            for one in held:
+                one.stop_reason = "timeout"
+                if call.stop(one.lease.seq, one.lease.fence, "timeout"):
+                    running.cancel()
+
+        timer = None
+        if len(limits) == len(held):
+            timer = asyncio.get_running_loop().call_later(max(limits), stop)
+        try:
+            await running
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     async def _run_async(self, work: Work, ctx: Context, held: HeldLease) -> Ended:
         """Run on the running loop. A sync task blocks it, as it would in the caller's own code."""
@@ -324,7 +393,15 @@ class Inline:
                     self.app.hooks.call_inline(hook, event)
 
 
-_Run = Callable[[Work, Context, HeldLease], Coroutine[Any, Any, Ended]]
+class _Run(NamedTuple):
+    """How jobs, and calls of batch tasks, are run: on the running loop, or in the caller's thread."""
+
+    job: Callable[[Work, Context, HeldLease], Coroutine[Any, Any, Ended]]
+    call: Callable[[BatchCall, list[HeldLease]], Coroutine[Any, Any, None]]
+
+
+def _is_interrupt(ended: Ended) -> bool:
+    return ended.failure is not None and ended.failure.kinds[:1] == ("KeyboardInterrupt",)
 
 
 async def _enter(around: contextlib.AsyncExitStack, manager: Any) -> Any:

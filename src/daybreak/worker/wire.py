@@ -107,7 +107,17 @@ class FileMoved(Struct, array_like=True, tag=7):
     is_permanent: bool = False
 
 
-ToChild = Hello | Run | Stop | CheckpointSaved | Recall | Exit | GetStack | FileMoved
+class RunCall(Struct, array_like=True, tag=8):
+    """Run these jobs of a batch task in one call of its function."""
+
+    call: list[Work]
+
+    @property
+    def priority(self) -> int:
+        return self.call[0].priority
+
+
+ToChild = Hello | Run | Stop | CheckpointSaved | Recall | Exit | GetStack | FileMoved | RunCall
 
 
 # -- to the supervisor -------------------------------------------------------------------------------------------------

@@ -13,16 +13,17 @@ import functools
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from daybreak.tasks.context import Context
+from daybreak.tasks.context import Context, TaskReporter
+from daybreak.worker.child.calls import BatchCall
 from daybreak.worker.child.job_output import FLUSH_INTERVAL as OUTPUT_INTERVAL
 from daybreak.worker.child.job_output import Outputs
 from daybreak.worker.child.reporting import JobReporter, Reporting, encode_report, forward_logs
 from daybreak.worker.child.runner import Runner, ended_by_error
 from daybreak.worker.child.stacks import stack_of_task
-from daybreak.worker.child.work_queue import WorkQueue
+from daybreak.worker.child.work_queue import Item, WorkQueue, works_of
 from daybreak.worker.slot_table import SlotTable
 from daybreak.worker.wire import (
     CheckpointSaved,
@@ -33,6 +34,7 @@ from daybreak.worker.wire import (
     Recall,
     Returned,
     Run,
+    RunCall,
     Stack,
     Stop,
     Work,
@@ -61,6 +63,18 @@ class _RunningJob:
         self.slot = slot
 
 
+class _RunningCall:
+    """A call of a batch task that has started."""
+
+    __slots__ = ("call", "keys", "slot", "task")
+    task: asyncio.Task[None]
+
+    def __init__(self, call: BatchCall, keys: set[tuple[int, int]], slot: int) -> None:
+        self.call = call
+        self.keys = keys  # of its jobs that have not ended
+        self.slot = slot
+
+
 class AsyncChild:
     """Runs many jobs at once on one event loop."""
 
@@ -74,6 +88,8 @@ class AsyncChild:
         self._log_level = log_level
         self._waiting = WorkQueue()
         self._running: dict[tuple[int, int], _RunningJob] = {}  # by seq and fence
+        self._calls: dict[tuple[int, int], _RunningCall] = {}  # of each job that is in a call
+        self._calls_running = 0
         self._started = 0  # jobs started in this iteration of the loop
         self._ended: list[Ended] = []
         self._leaving = asyncio.Event()
@@ -106,20 +122,21 @@ class AsyncChild:
     def on_message(self, message: Any) -> None:
         match message:
             case Run(batch):
-                self._waiting.add(batch)
-                if self._running:
-                    self._schedule_start()
-                else:
-                    self._start_batch()
+                self._add(batch)
+            case RunCall():
+                self._add([message])
             case Stop(seq, fence, reason):
                 job = self._running.get((seq, fence))
+                running = self._calls.get((seq, fence))
                 if job is not None:
                     job.ctx.ask_to_stop(reason)
                     job.task.cancel()
+                elif running is not None and running.call.stop(seq, fence, reason):
+                    running.task.cancel()
             case GetStack(seq, fence):
-                job = self._running.get((seq, fence))
-                if job is not None:
-                    self._write(frame(Stack(seq, fence, stack_of_task(job.task))))
+                found = self._running.get((seq, fence)) or self._calls.get((seq, fence))
+                if found is not None:
+                    self._write(frame(Stack(seq, fence, stack_of_task(found.task))))
             case CheckpointSaved(seq, token, held):
                 self._reporting.on_checkpoint_saved(seq, token, held=held)
             case FileMoved():
@@ -146,6 +163,17 @@ class AsyncChild:
 
     # -- starting jobs -------------------------------------------------------------------------------------------------
 
+    def _add(self, batch: Sequence[Item]) -> None:
+        self._waiting.add(batch)
+        if self._is_idle:
+            self._start_batch()
+        else:
+            self._schedule_start()
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._running and not self._calls_running
+
     def _start_batch(self) -> None:
         self._next_start = None
         self._started = 0
@@ -162,6 +190,10 @@ class AsyncChild:
             work = self._waiting.pop()
             if work is None:
                 break
+            if isinstance(work, RunCall) or self._runner.is_batch(work):
+                self._started += 1
+                self._start_call(works_of(work))
+                continue
             reporter = self._reporting.for_job(work)
             try:
                 ctx = self._runner.context_of(work, reporter)
@@ -180,10 +212,69 @@ class AsyncChild:
         if self._started:
             self._schedule_start()
 
+    def _start_call(self, works: list[Work]) -> None:
+        keys = {(work.seq, work.fence) for work in works}
+        slot = self._slot_table.begin(works[0].seq, jobs=len(works))
+
+        def report(ended: list[Ended], reporter: TaskReporter | None) -> None:
+            if isinstance(reporter, JobReporter):
+                self._reporting.send_output(reporter)
+            for end in ended:
+                end.at = time.time() if works[0].trace is not None else 0.0
+                self._reporting.forget(end.seq)
+                self._calls.pop((end.seq, end.fence), None)
+                running.keys.discard((end.seq, end.fence))
+            if not self._has_loop_stopped and ended:
+                self._ended += ended
+                self._flush()  # at once, as in a sync child
+
+        call = BatchCall(
+            self._runner,
+            works,
+            self._reporting.for_job,
+            on_part=lambda part: self._slot_table.begin_part(slot, part),
+            report=report,
+        )
+        running = _RunningCall(call, keys, slot)
+        self._calls.update(dict.fromkeys(keys, running))
+        self._calls_running += 1
+        if self._calls_running == 1:
+            self._busy.set()
+        running.task = self._loop.create_task(self._run_call(running), context=self._clean_context.copy())
+        running.task.add_done_callback(
+            functools.partial(self._on_call_done, works, running), context=self._clean_context
+        )
+
+    async def _run_call(self, running: _RunningCall) -> None:
+        await running.call.run_async()
+        if not self._has_loop_stopped:
+            self._end_call(running)
+
+    def _on_call_done(self, works: list[Work], running: _RunningCall, task: asyncio.Task[None]) -> None:
+        """End what is left of a call whose task was cancelled outside of its function."""
+        if self._has_loop_stopped or not running.keys:
+            return
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        now = time.monotonic()
+        for work in works:
+            key = (work.seq, work.fence)
+            if key in running.keys:
+                self._calls.pop(key, None)
+                self._report(running.call.ended_by(work, error or RuntimeError("the call ended without a report"), now))
+        running.keys.clear()
+        self._end_call(running)
+
+    def _end_call(self, running: _RunningCall) -> None:
+        self._slot_table.end(running.slot)
+        self._calls_running -= 1
+        if self._is_idle:
+            self._runner.restore_directory()
+        self._start_waiting()
+
     @property
     def _has_room(self) -> bool:
         return (
-            len(self._running) < self._slots
+            len(self._running) + self._calls_running < self._slots
             and self._started < MAX_STARTS_PER_ITERATION
             and not self._leaving.is_set()
         )  # fmt: skip
@@ -213,7 +304,7 @@ class AsyncChild:
         self._reporting.send_output(job.reporter)
         self._reporting.forget(work.seq)
         # All jobs of the loop share the working directory: restore it only when no other job can be using it.
-        if not self._running:
+        if self._is_idle:
             self._runner.restore_directory()
         self._report(ended)
         self._start_waiting()
@@ -271,15 +362,15 @@ class AsyncChild:
         idle_checks = 0
         while not self._leaving.is_set():
             self._busy.wait()
-            if self._running:
+            if not self._is_idle:
                 idle_checks = 0
                 self._check_loop()
                 continue
             idle_checks += 1
             time.sleep(BLOCKED_AFTER)
-            if idle_checks > IDLE_CHECKS and not self._running:
+            if idle_checks > IDLE_CHECKS and self._is_idle:
                 self._busy.clear()
-                if self._running:  # a job started between the check and the clear
+                if not self._is_idle:  # a job started between the check and the clear
                     self._busy.set()
 
     def _check_loop(self) -> None:
@@ -297,7 +388,7 @@ class AsyncChild:
         current = asyncio.current_task(self._loop)
         if current is None:
             return 0
-        for (seq, _), job in list(self._running.items()):
+        for (seq, _), job in [*self._running.items(), *self._calls.items()]:
             if getattr(job, "task", None) is current:
                 return seq
         return 0

@@ -49,6 +49,7 @@ class Runner:
         self._program = program
         self._scratch = scratch
         self._shared = shared or SimpleNamespace()
+        self._batch_tasks = frozenset(name for name, _ in program.batches())
 
     def remember_directory(self) -> None:
         """From now on every job starts in the directory that is current now, even if a job changes it."""
@@ -58,6 +59,13 @@ class Runner:
     def restore_directory(self) -> None:
         if self._directory is not None:
             self._directory.restore()
+
+    def is_batch(self, work: Work) -> bool:
+        """Whether the job's function takes a list of items."""
+        return work.task in self._batch_tasks
+
+    def task_of(self, work: Work) -> Definition:
+        return self._program[work.task]
 
     def context_of(self, work: Work, reporter: TaskReporter) -> Context:
         return Context(
@@ -92,12 +100,12 @@ class Runner:
                 returned = task.function(*args, **kwargs)
             else:
                 returned = None  # what it is if a wrap swallows an error
-                with self._wrapped(ctx):
+                with self.wrapped(ctx):
                     returned = task.function(*args, **kwargs)
             exit_if_forked(pid)
             if ctx.detached_for is not None:
                 return _detached(work, returned, ctx.detached_for, started_at)
-            return self._done(work, task, returned, started_at, ctx)
+            return self.done(work, task, returned, started_at, ctx)
         except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome
             exit_if_forked(pid, error)
             return ended_by_error(work, ctx, error, started_at)
@@ -122,34 +130,48 @@ class Runner:
                 returned = await task.function(*args, **kwargs)
             else:
                 returned = None
-                with self._wrapped(ctx):
+                with self.wrapped(ctx):
                     returned = await task.function(*args, **kwargs)
             exit_if_forked(pid)
             if ctx.detached_for is not None:
                 return _detached(work, returned, ctx.detached_for, started_at)
-            return await self._adone(work, task, returned, started_at, ctx)
+            return await self.adone(work, task, returned, started_at, ctx)
         except BaseException as error:  # noqa: BLE001
             exit_if_forked(pid, error)
             return ended_by_error(work, ctx, error, started_at)
         finally:
             ctx.clear()
 
+    # -- arguments -----------------------------------------------------------------------------------------------------
+
+    def item_of(self, task: Definition, work: Work, ctx: Context) -> Any:
+        """The item of a job of a batch task, once its files are here."""
+        if MARK in work.args and self._files is not None:
+            self._files.fetch(work.args, ctx)
+        return self._stored_arguments(task, work, ctx)[0][0]
+
+    async def aitem_of(self, task: Definition, work: Work, ctx: Context) -> Any:
+        """As `item_of`, for async tasks."""
+        if MARK in work.args and self._files is not None:
+            await self._files.afetch(work.args, ctx)
+        return self._stored_arguments(task, work, ctx)[0][0]
+
     def _arguments(self, task: Definition, work: Work, ctx: Context) -> tuple[list[Any], dict[str, Any]]:
+        args, kwargs = self._stored_arguments(task, work, ctx)
+        return ([ctx, *args] if task.takes_context else args), kwargs
+
+    def _stored_arguments(self, task: Definition, work: Work, ctx: Context) -> tuple[list[Any], dict[str, Any]]:
         stored = work.args
         if work.version != task.version:
             upgraded = task.upgraded(values.decode(stored), work.version)
             stored = task.arguments.encode_named(task.arguments.accept(upgraded))
         if MARK in stored and self._files is not None:
-            args, kwargs = self._files.decode(task.arguments.decode, stored, ctx)
-        else:
-            args, kwargs = task.arguments.decode(stored)
-        if task.takes_context:
-            args = [ctx, *args]
-        return args, kwargs
+            return self._files.decode(task.arguments.decode, stored, ctx)
+        return task.arguments.decode(stored)
 
     # -- results -------------------------------------------------------------------------------------------------------
 
-    def _done(self, work: Work, task: Definition, returned: object, started_at: float, ctx: Context) -> Ended:
+    def done(self, work: Work, task: Definition, returned: object, started_at: float, ctx: Context) -> Ended:
         try:
             result = self._encoded_without_files(task, returned)
             if result is None:
@@ -159,7 +181,7 @@ class Runner:
             return _unstorable(work, returned, error, started_at)
         return Ended(work.seq, work.fence, "done", time.monotonic() - started_at, result, note=ctx.note)
 
-    async def _adone(self, work: Work, task: Definition, returned: object, started_at: float, ctx: Context) -> Ended:
+    async def adone(self, work: Work, task: Definition, returned: object, started_at: float, ctx: Context) -> Ended:
         try:
             result = self._encoded_without_files(task, returned)
             if result is None:
@@ -185,7 +207,7 @@ class Runner:
             return None
         return result
 
-    def _wrapped(self, ctx: Context) -> contextlib.AbstractContextManager[Any]:
+    def wrapped(self, ctx: Context) -> contextlib.AbstractContextManager[Any]:
         with contextlib.ExitStack() as around:
             for wrap in self._program.wraps:
                 around.enter_context(wrap(ctx))

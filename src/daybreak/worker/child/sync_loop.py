@@ -16,13 +16,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from daybreak.tasks.context import Context
+from daybreak.tasks.context import Context, TaskReporter
+from daybreak.worker.child.calls import BatchCall
 from daybreak.worker.child.job_output import FlushThread, Outputs
 from daybreak.worker.child.output_streams import find_by_context
-from daybreak.worker.child.reporting import Reporting, encode_report, forward_logs
+from daybreak.worker.child.reporting import JobReporter, Reporting, encode_report, forward_logs
 from daybreak.worker.child.runner import Runner, ended_by_error
 from daybreak.worker.child.stacks import stack_of_thread
-from daybreak.worker.child.work_queue import WorkQueue, remove_all
+from daybreak.worker.child.work_queue import Item, WorkQueue, remove_all
 from daybreak.worker.slot_table import SlotTable
 from daybreak.worker.wire import (
     CheckpointSaved,
@@ -35,6 +36,7 @@ from daybreak.worker.wire import (
     Recall,
     Returned,
     Run,
+    RunCall,
     Stack,
     Stop,
     Work,
@@ -72,6 +74,7 @@ class SyncChild:
         self._flushed_at = 0.0
         self._durations: dict[str, float] = {}
         self._current: tuple[int, Context] | None = None
+        self._call: BatchCall | None = None
         self._reporting = Reporting(self._send, Outputs(self))
         self._flush_thread: FlushThread | None = None
         self._log_level = log_level
@@ -91,10 +94,15 @@ class SyncChild:
                 work = self._next()
                 if work is None:
                     break
-                self._run(work)
+                if isinstance(work, RunCall):
+                    self._run_call(work.call)
+                elif self._runner.is_batch(work):
+                    self._run_call([work])
+                else:
+                    self._run(work)
             self._flush()
 
-    def _next(self) -> Work | None:
+    def _next(self) -> Item | None:
         while True:
             work = self._waiting.pop()
             if work is not None:
@@ -129,6 +137,34 @@ class SyncChild:
         if time.monotonic() - self._flushed_at > FLUSH_INTERVAL:
             self._flush()
 
+    def _run_call(self, works: list[Work]) -> None:
+        if self._ended:
+            self._flush()
+        slot = self._slot_table.begin(works[0].seq, jobs=len(works))
+
+        def report(ended: list[Ended], reporter: TaskReporter | None) -> None:
+            for end in ended:
+                self._reporting.forget(end.seq)
+                end.at = time.time() if works[0].trace is not None else 0.0
+            if isinstance(reporter, JobReporter):
+                self._reporting.send_output(reporter)
+            # At once: what is known of a job must not be lost with the jobs that are called next.
+            self._send(encode_report(ended))
+
+        call = BatchCall(
+            self._runner,
+            works,
+            self._reporting.for_job,
+            on_part=lambda part: self._slot_table.begin_part(slot, part),
+            report=report,
+        )
+        self._call = call
+        try:
+            call.run()
+        finally:
+            self._call = None
+            self._slot_table.end(slot)
+
     def _flush(self) -> None:
         if self._ended:
             ended = remove_all(self._ended)
@@ -145,9 +181,12 @@ class SyncChild:
     def _job_that_prints(self) -> Context | None:
         """In this process one job runs at a time, so what a thread prints that it has started is its output too."""
         ctx = find_by_context()
-        if ctx is None and self._current is not None:
-            return self._current[1]
-        return ctx
+        if ctx is not None:
+            return ctx
+        call = self._call
+        if call is not None:
+            return call.ctx
+        return None if self._current is None else self._current[1]
 
     def send_output(self, data: bytes) -> None:
         self._send(data)
@@ -186,7 +225,13 @@ class SyncChild:
             case Run(batch):
                 self._waiting.add(batch)
                 self._wake.put(None)
+            case RunCall():
+                self._waiting.add([message])
+                self._wake.put(None)
             case Stop(seq, fence, reason):
+                call = self._call
+                if call is not None:
+                    call.stop(seq, fence, reason)
                 current = self._current
                 if current is not None and current[0] == seq and current[1].fence == fence:
                     current[1].ask_to_stop(reason)

@@ -16,15 +16,26 @@ PREFETCH_MARGIN: Final = 0.005  # seconds added to the time that an exchange tak
 
 
 class Capacity:
-    """Measures how long exchanges and jobs take, and derives from that how much to claim."""
+    """Measures how long exchanges and jobs take, and derives from that how much to claim.
 
-    def __init__(self, children: Children, quarantine: Quarantine, prefetched: PrefetchedLeases, clock: Clock) -> None:
+    A pool with batch tasks claims nothing ahead: jobs that wait here for a slot would be missing in a fuller call."""
+
+    def __init__(
+        self,
+        children: Children,
+        quarantine: Quarantine,
+        prefetched: PrefetchedLeases,
+        clock: Clock,
+        *,
+        claims_ahead: bool = True,
+    ) -> None:
         self.batch_size = BatchSize()
         self.forecast = DurationForecast()
         self._children = children
         self._quarantine = quarantine
         self._prefetched = prefetched
         self._clock = clock
+        self._claims_ahead = claims_ahead
 
     def room(self, *, announced: bool) -> int:
         """How many leases can be used now, or in the time that an exchange takes. May be negative.
@@ -74,7 +85,7 @@ class Capacity:
 
     def _ends_in(self, child: Child) -> list[float]:
         # Nothing is predictable, or the child has work ahead, or must get none.
-        if not self.forecast or not child.held or len(child.held) > child.slots or child.reserved:
+        if not (self._claims_ahead and self.forecast and child.held) or child.load > child.slots or child.reserved:
             return []
         tasks = {seq: held.lease.spec.task for seq, held in child.held.items()}
         return self.forecast.ends_in(child.running(), tasks, self._clock.now())

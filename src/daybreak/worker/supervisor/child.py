@@ -30,6 +30,7 @@ from daybreak.worker.wire import (
     Report,
     Returned,
     Run,
+    RunCall,
     SaveCheckpoint,
     SetupFailed,
     Stack,
@@ -56,7 +57,10 @@ class HeldLease(Struct, eq=False):
 
     `stop_reason`: why the job was asked to end; after `kill_at` its child is killed. `alive_at`: its latest sign of
     life. For a job that is ended because it hangs, `hang_message` says how long it was silent, `stack` where it was,
-    and `started_at` when it had started."""
+    and `started_at` when it had started.
+
+    `call` is the call that the job is in, if it is not alone in it; `ended` is then its outcome, once the child has
+    reported it: it is passed on when the whole call has ended."""
 
     lease: Lease
     limit: float | None
@@ -67,6 +71,20 @@ class HeldLease(Struct, eq=False):
     started_at: float = 0.0
     stack: str = ""
     hang_message: str = ""
+    call: HeldCall | None = None
+    ended: Ended | None = None
+
+
+class HeldCall(Struct, eq=False):
+    """A call of several jobs that is in a child. `open` is how many of its jobs have no outcome yet."""
+
+    members: list[HeldLease]
+    open: int
+
+    @property
+    def first(self) -> int:
+        """The seq by which the child knows the call."""
+        return self.members[0].lease.seq
 
 
 class ChildListener(Protocol):
@@ -110,6 +128,7 @@ class Child:
     solo: bool = False
     reserved: bool = False
     held: dict[int, HeldLease] = field(default_factory=dict)
+    calls: dict[int, HeldCall] = field(default_factory=dict)  # by the seq of their first job
     ready: bool = False
     was_ready: bool = False
     exit_sent_at: float | None = None
@@ -140,7 +159,14 @@ class Child:
         """How many more jobs the child may be given: its free slots, and a few milliseconds of work ahead."""
         if not self.takes_work or self.reserved or self.runs_alone:
             return 0
-        return self._capacity() - len(self.held)
+        return self._capacity() - self.load
+
+    @property
+    def load(self) -> int:
+        """How many slots the held leases take, or will take: a call takes one."""
+        if not self.calls:
+            return len(self.held)
+        return len(self.calls) + sum(held.call is None for held in self.held.values())
 
     @property
     def runs_alone(self) -> bool:
@@ -170,7 +196,7 @@ class Child:
     @property
     def seconds_ahead(self) -> float:
         """Seconds of work that the child holds beyond its running jobs."""
-        ahead = len(self.held) - self.slots
+        ahead = self.load - self.slots
         if ahead > 0:
             rate = self.rate
             if rate:
@@ -194,6 +220,21 @@ class Child:
             self.held[lease.seq] = HeldLease(lease, limit_of(lease), alone=alone)
             batch.append(work_of(lease, trace_of(lease)))
         self._send(Run(batch))
+
+    def give_call(self, leases: list[Lease]) -> None:
+        """Send these jobs of a batch task to the child, for one call of its function."""
+        if len(leases) == 1:
+            self.give(leases)
+            return
+        if not self.held:
+            self.reported_at = self.clock.now()
+        members = [HeldLease(lease, self.listener.limit_of(lease)) for lease in leases]
+        call = HeldCall(members, len(members))
+        for held in members:
+            held.call = call
+            self.held[held.lease.seq] = held
+        self.calls[call.first] = call
+        self._send(RunCall([work_of(lease, self.listener.trace_of(lease)) for lease in leases]))
 
     def stop_job(self, lease: Lease, reason: StopReason) -> None:
         self._send(Stop(lease.seq, lease.fence, reason))
@@ -235,31 +276,31 @@ class Child:
             case Progress(seq, fence):
                 held = self._find(seq, fence)
                 if held is not None:
-                    held.alive_at = self.clock.now()
-                    self.listener.on_progress(held.lease, message)
+                    for fellow in self._alive(held):
+                        self.listener.on_progress(fellow.lease, message)
             case Output(seq, fence):
                 held = self._find(seq, fence)
                 if held is not None:
-                    held.alive_at = self.clock.now()
+                    self._alive(held)
                     self.listener.on_output(held.lease, message)
             case SaveCheckpoint(seq, fence):
                 held = self._find(seq, fence)
                 if held is None:
                     self.confirm_checkpoint(message, held=False)
                 else:
-                    held.alive_at = self.clock.now()
+                    self._alive(held)
                     self.listener.on_checkpoint(self, held.lease, message)
             case MoveFile(seq, fence):
                 held = self._find(seq, fence)
                 if held is None:
                     self._send(FileMoved(seq, message.token, "the lease of this job was lost"))
                 else:
-                    held.alive_at = self.clock.now()
+                    self._alive(held)
                     self.listener.on_move_file(self, held, message)
             case Returned(jobs):
                 returned = [held for seq, fence in jobs if (held := self._find(seq, fence)) is not None]
                 for held in returned:
-                    del self.held[held.lease.seq]
+                    self._forget(held)
                 self.listener.on_returned(self, returned)
             case Ready(tasks):
                 self.ready = self.was_ready = True
@@ -280,21 +321,59 @@ class Child:
         """The lease of a job under this fence. None for an older run of a job that was claimed again meanwhile."""
         held = self.held.get(seq)
         if held is None or held.lease.fence != fence:
-            return None
+            return self._find_in_calls(seq, fence)
         return held
 
+    def _find_in_calls(self, seq: int, fence: int) -> HeldLease | None:
+        """A job of a call that this worker has claimed again since then, so that `held` has its newer lease."""
+        for call in self.calls.values():
+            for held in call.members:
+                if held.lease.seq == seq and held.lease.fence == fence:
+                    return held
+        return None
+
+    def _alive(self, held: HeldLease) -> list[HeldLease]:
+        """Note a sign of life of a job, and of all that are in the function together with it."""
+        now, fellows = self.clock.now(), self.fellows(held)
+        for fellow in fellows:
+            fellow.alive_at = now
+        return fellows
+
+    def _forget(self, held: HeldLease) -> None:
+        if self.held.get(held.lease.seq) is held:
+            del self.held[held.lease.seq]
+        if held.call is not None:
+            self.calls.pop(held.call.first, None)
+
     def _on_report(self, ended: list[Ended]) -> None:
-        known = []
+        known: list[tuple[HeldLease, Ended]] = []
         for end in ended:
             held = self.held.get(end.seq)
-            if held is not None and held.lease.fence == end.fence:
+            if held is None or held.lease.fence != end.fence:
+                held = self._find_in_calls(end.seq, end.fence)
+            if held is None:
+                continue
+            if held.call is None:
                 del self.held[end.seq]
                 known.append((held, end))
+            else:
+                known += self._end_in_call(held, held.call, end)
         self.jobs_done += len(ended)
         now = self.clock.now()
-        self._measure(ended, max(now - self.reported_at, 0.0))
+        self._measure(_pieces(ended, known), max(now - self.reported_at, 0.0))
         self.reported_at = now
         self.listener.on_ended(self, known)
+
+    def _end_in_call(self, held: HeldLease, call: HeldCall, end: Ended) -> list[tuple[HeldLease, Ended]]:
+        """Note the outcome of a job of a call. Returns those of all its jobs once the last is known."""
+        if held.ended is None:
+            held.ended = end
+            call.open -= 1
+        if call.open:
+            return []
+        for member in call.members:
+            self._forget(member)
+        return [(member, member.ended) for member in call.members if member.ended is not None]
 
     def _measure(self, ended: list[Ended], busy_for: float) -> None:
         """Update the rate and the mean duration of jobs.
@@ -336,8 +415,67 @@ class Child:
                 held.kill_at += pause
 
     def running(self) -> dict[int, float]:
-        """The jobs that have started, each with its start in seconds of the steady clock."""
-        return {seq: since for seq, since in self.handle.slot_table.running().items() if seq in self.held}
+        """The jobs that have started, each with its start in seconds of the steady clock. Of a call, those that are in
+        the function now, since it was called with them."""
+        running = self.handle.slot_table.running()
+        if not self.calls:
+            return {seq: since for seq, since in running.items() if seq in self.held}
+        found = {}
+        for seq, since in running.items():
+            if seq in self.calls:
+                for held in self._in_function(self.calls[seq]):
+                    found[held.lease.seq] = since
+            elif seq in self.held:
+                found[seq] = since
+        return found
+
+    def _in_function(self, call: HeldCall) -> list[HeldLease]:
+        """The jobs of a call that are in the function now; none if it has not started."""
+        part = self.handle.slot_table.parts().get(call.first, range(0))
+        return [
+            held
+            for held in call.members[part.start : part.stop]
+            if held.ended is None and self.held.get(held.lease.seq) is held
+        ]
+
+    def fellows(self, held: HeldLease) -> list[HeldLease]:
+        """The job, and all that are in the function together with it."""
+        if held.call is None:
+            return [held]
+        fellows = self._in_function(held.call)
+        return fellows if held in fellows else [held]
+
+    def has_waiting(self, running: dict[int, float]) -> bool:
+        """Whether the child holds jobs that it has not started."""
+        if not self.calls:
+            return len(self.held) > len(running)
+        started = self.handle.slot_table.running()
+        return any(_slot_of(held) not in started for held in self.held.values())
+
+    def has_started(self, held: HeldLease) -> bool:
+        """Whether the job, or the call that it is in, has started."""
+        return _slot_of(held) in self.handle.slot_table.running()
+
+    def unreported(self) -> set[int]:
+        """The jobs that have ended, as far as the child could say, and whose outcome it has not reported."""
+        ended = self.handle.slot_table.ended()
+        found = ended & self.held.keys()
+        for call in self.calls.values():
+            if call.first in ended:
+                found.update(held.lease.seq for held in call.members if held.ended is None)
+        return {seq for seq in found if self.held[seq].ended is None}
+
+
+def _slot_of(held: HeldLease) -> int:
+    """The job that stands in the slot of this job: that of a call is its first."""
+    return held.lease.seq if held.call is None else held.call.first
+
+
+def _pieces(ended: list[Ended], known: list[tuple[HeldLease, Ended]]) -> list[Ended]:
+    """What to measure of these reports: a call is one piece of work, whatever it did for how many jobs."""
+    if len(known) == len(ended) and not any(held.call for held, _ in known):
+        return ended
+    return [end for held, end in known if held.call is None or held is held.call.members[0]]
 
 
 def work_of(lease: Lease, trace: str | None = None) -> Work:

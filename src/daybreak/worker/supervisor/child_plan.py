@@ -50,6 +50,7 @@ class ChildPlan(Struct, frozen=True, kw_only=True):
                 settings=self.settings,
                 probation=Probation(probation_ends_at),
                 clock=clock,
+                batches=self.program.batches(is_async=is_async),
             )
             for is_async in (False, True)
             if (tasks := self.program.known(is_async=is_async))

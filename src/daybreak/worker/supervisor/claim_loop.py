@@ -171,7 +171,8 @@ class ClaimLoop:
 
     def _claim_request(self, limit: int) -> ClaimRequest:
         call = f"{self.pool.children.kind}{next(self._calls)}"
-        return ClaimRequest(self.pool.tasks, limit, call, begins=min(limit, self.pool.capacity.free))
+        begins = min(limit, self.pool.capacity.free)
+        return ClaimRequest(self.pool.tasks, limit, call, begins=begins, batches=self.pool.batches)
 
     async def _settle_and_claim(self, room: int) -> None:
         pool = self.pool
@@ -208,7 +209,7 @@ class ClaimLoop:
         if self._next_claim is not None:
             self._next_claim.cancel()
             self._next_claim = None
-        if len(result.leases) >= room or result.again:
+        if result.calls >= room or result.again:
             self.pool.may_find_work = True
         elif result.next_in is not None:
             wait = max(result.next_in.total_seconds(), 0.001)

@@ -157,7 +157,7 @@ def _watched_jobs(child: Child) -> list[_WatchedJob]:
     for seq, since in child.running().items():
         held = child.held[seq]
         hang = held.lease.spec.options.hang
-        if hang is not None:
+        if hang is not None and child.fellows(held)[0] is held:  # of a call the first job stands for all
             watched.append(_WatchedJob(held, since, hang.total_seconds()))
     return watched
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from daybreak.core.model import Detached, Ending, Lease, Outcome, Settlement
+from daybreak.core.model import Batching, Detached, Ending, Lease, Outcome, Settlement
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import Beat, Claim, Exchange, Extended, Store, Watch, work_topic, worker_topic
 from daybreak.system.ports import World
@@ -21,13 +21,14 @@ from daybreak.worker.supervisor.job_logs import JobLogs
 from daybreak.worker.supervisor.outcome_signals import OutcomeSignals
 
 Tasks = frozenset[tuple[str, int]]
+Batches = dict[tuple[str, int], Batching]
 
 
 class ClaimRequest(Struct, frozen=True):
     """A claim of up to `limit` jobs of these tasks, of which the first `begins` start at once.
 
     `call` is a name for the request; `repeats` says that the reply to it was lost. With `job`, only the job with this
-    id is claimed."""
+    id is claimed. `batches` are the batch tasks among them, whose jobs are claimed together."""
 
     tasks: Tasks
     limit: int
@@ -35,6 +36,7 @@ class ClaimRequest(Struct, frozen=True):
     repeats: bool = False
     begins: int | None = None
     job: str | None = None
+    batches: Batches = {}
 
 
 class Settled(Struct, frozen=True, gc=False):
@@ -54,6 +56,11 @@ class ExchangeResult(Struct, frozen=True):
     next_in: timedelta | None = None
     again: bool = False
     detached: tuple[tuple[Lease, Detached], ...] = ()
+
+    @property
+    def calls(self) -> int:
+        """How many leases there are, where the leases of a call count as one."""
+        return sum(lease.group is None or lease.group == lease.seq for lease in self.leases)
 
 
 class Source(Protocol):
@@ -111,7 +118,7 @@ class LocalSource:
         )
         for lease in reply.leases:
             self._served[lease.spec.queue] += 1
-            if lease.spec.options.resources:
+            if lease.spec.options.resources and lease.group in (None, lease.seq):  # the first of a call holds its slots
                 self._breakers.started((lease,))
         settled = [
             Settled(lease, settlement, accepted)
@@ -163,6 +170,7 @@ class LocalSource:
             repeats=request.repeats,
             begins=request.begins,
             job=request.job,
+            batches=request.batches,
         )
 
     async def extend(self, beats: Sequence[Beat]) -> list[Extended]:

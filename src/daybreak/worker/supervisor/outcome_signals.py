@@ -31,8 +31,8 @@ class OutcomeSignals:
             options = lease.spec.options
             if not options.resources and options.retry.strategy != "adaptive":
                 continue
-            if lease in self._reported:
-                continue
+            if lease in self._reported or lease.group not in (None, lease.seq):
+                continue  # a call used its resources once: its first job, which held the slots, speaks for it
             signal = signal_of(lease, outcome)
             if signal is not None:
                 self._reported.add(lease)

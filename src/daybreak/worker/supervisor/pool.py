@@ -23,7 +23,7 @@ from daybreak.worker.supervisor.children import Children
 from daybreak.worker.supervisor.file_transfers import FileTransfers
 from daybreak.worker.supervisor.hang_detector import HangDetector
 from daybreak.worker.supervisor.heartbeats import Heartbeats
-from daybreak.worker.supervisor.lease_source import Tasks
+from daybreak.worker.supervisor.lease_source import Batches, Tasks
 from daybreak.worker.supervisor.outcomes import outcome_after_stop, outcome_of
 from daybreak.worker.supervisor.prefetch import MIN_DURATION, PrefetchedLeases, may_start_unmarked
 from daybreak.worker.supervisor.quarantine import Probation, Quarantine
@@ -52,9 +52,11 @@ class Pool:
         settings: WorkerSettings,
         probation: Probation,
         clock: Clock,
+        batches: Batches | None = None,
     ) -> None:
         self.is_async = is_async
         self.tasks = tasks
+        self.batches = batches or {}
         self._clock = clock
         self.children = Children(
             kind="async" if is_async else "sync",
@@ -78,7 +80,9 @@ class Pool:
         self._hang_detector = HangDetector(clock, is_async=is_async, end=self._limits.end_hanging)
         self._quarantine = Quarantine(probation, self.children, clock, is_async=is_async, report=self._report)
         self._prefetched = PrefetchedLeases()
-        self.capacity = Capacity(self.children, self._quarantine, self._prefetched, clock)
+        self.capacity = Capacity(
+            self.children, self._quarantine, self._prefetched, clock, claims_ahead=not self.batches
+        )
         self._checked_at = self._clock.now()
         self._limit_for: Callable[[Lease], timedelta | None] = written_limit
         self._transfers: FileTransfers | None = None
@@ -168,17 +172,40 @@ class Pool:
             self._checked_at = self._clock.now()  # an idle pool is not checked; that is not a suspension
         plain, suspects = [], []
         already_here = self._already_here({lease.seq for lease in leases})
+        calls: dict[int, list[Lease]] = {}
         for lease in leases:
             if lease.seq in already_here:
                 self._stop_older_run(lease)
-            if lease.lost and self._quarantine.is_suspect(lease) and not self.children.closing:
+            if lease.group is not None:
+                calls.setdefault(lease.group, []).append(lease)
+            elif lease.lost and self._quarantine.is_suspect(lease) and not self.children.closing:
                 suspects.append(lease)
             else:
                 plain.append(lease)
+        for call in calls.values():
+            self._hand_out_call(call, suspects)
         if suspects:
             self._quarantine.add(suspects)
         self._share_out(plain)
         self.busy.set()
+
+    def _hand_out_call(self, call: list[Lease], suspects: list[Lease]) -> None:
+        """Give all leases of a call to one child. Jobs that must run alone are taken out of it, to `suspects`; the
+        first of the call alone holds its slots, so without it the call does not run."""
+        rest = call
+        if not self.children.closing:
+            rest = [lease for lease in call if not (lease.lost and self._quarantine.is_suspect(lease))]
+        if rest and rest[0] is call[0]:
+            self._quarantine.postpone([lease for lease in call if lease not in rest])
+            free = [child for child in self.children.regular if child.room > 0]
+            if free and not self.children.closing and all(lease.begun for lease in rest):
+                min(free, key=lambda child: child.load).give_call(rest)
+                return
+        elif len(rest) < len(call):
+            suspects.append(call[0])
+            rest = call[1:]
+        # A call does not wait here for a free slot: it would keep its jobs from a fuller one.
+        self.return_unused(rest)
 
     def _already_here(self, seqs: set[int]) -> set[int]:
         prefetched = {lease.seq for lease in self._prefetched.leases} & seqs
@@ -192,10 +219,7 @@ class Pool:
         for child in self.children:
             old = child.held.get(lease.seq)
             if old is not None and old.stop_reason is None:
-                old.stop_reason, old.kill_at = "lost", self._clock.now() + self._cancel_grace
-                child.stop_job(old.lease, "lost")
-                if lease.seq not in child.running():
-                    child.recall()
+                self._stop(child, old, "lost")
 
     def _share_out(self, leases: list[Lease]) -> None:
         """Give each lease to the child that holds the fewest: first to free slots, then as work ahead. The rest waits
@@ -271,7 +295,7 @@ class Pool:
         for held, end in ended:
             if end.at and self._spans is not None:
                 self._spans.ran(held.lease, end.at - end.ran_for, end.at)
-            if end.ran_for >= MIN_DURATION:
+            if end.ran_for >= MIN_DURATION and held.call is None:
                 self.capacity.forecast.record(held.lease.spec.task, end.ran_for)
             self._end_lease(held, outcome_of(held, end))
         self.children.recycle(child)
@@ -332,16 +356,23 @@ class Pool:
         Jobs that it had not started go back uncharged. Jobs that ran are lost. So are jobs that had ended without a
         report: a job that breaks the connection of its child must not run again forever."""
         running = child.running()
-        unreported = child.handle.slot_table.ended() & child.held.keys()
+        unreported = child.unreported()
         alone = len(running) + len(unreported) == 1
+        blamed = set()
+        if child.blamed is not None and child.blamed[0] in child.held:
+            blamed = {fellow.lease.seq for fellow in child.fellows(child.held[child.blamed[0]])}
         leases, child.held = list(child.held.values()), {}
+        child.calls = {}
         for held in leases:
             seq = held.lease.seq
+            if held.ended is not None:
+                self._end_lease(held, outcome_of(held, held.ended))
+                continue
             if self._spans is not None and seq in running:
                 now = self._clock.wall()
                 self._spans.ran(held.lease, now - (self._clock.now() - running[seq]), now)
             if child.blamed is not None:
-                self._end_lease(held, child.blamed[1] if seq == child.blamed[0] else HandedBack())
+                self._end_lease(held, child.blamed[1] if seq in blamed else HandedBack())
             elif seq in running:
                 self._end_lease(held, Lost(end, alone=alone))
             elif seq in unreported:
@@ -371,14 +402,21 @@ class Pool:
             held = child.held.get(lease.seq)
             if held is not None and held.lease.fence == lease.fence:
                 if held.stop_reason is None:
-                    held.stop_reason = reason
-                    held.kill_at = self._clock.now() + self._cancel_grace
-                    child.stop_job(lease, reason)
-                    if lease.seq not in child.running():
-                        child.recall()
+                    self._stop(child, held, reason)
                 return
         if (self._quarantine.drop(lease) or self._prefetched.drop(lease)) and reason != "lost":
             self._report([(lease, Cancelled() if reason == "cancel" else Suspended())])
+
+    def _stop(self, child: Child, held: HeldLease, reason: StopReason) -> None:
+        """Ask a job to stop. A call in which others are goes on; it is asked to stop when all of them were."""
+        held.stop_reason = reason
+        fellows = child.fellows(held)
+        if all(fellow.stop_reason is not None for fellow in fellows):
+            for fellow in fellows:
+                fellow.kill_at = self._clock.now() + self._cancel_grace
+        child.stop_job(held.lease, reason)
+        if not child.has_started(held):
+            child.recall()
 
     async def check(self) -> None:
         """Called several times a second: enforce time limits, find jobs that hang, and replace dead children."""

@@ -172,6 +172,11 @@ class Quarantine:
                 suspect.lease = replace(suspect.lease, begun=False)
                 self.heartbeats.mark(suspect.lease, _ignore_reply, begun=False)
 
+    def postpone(self, leases: list[Lease]) -> None:
+        """Hand back suspects that were claimed in a call with others: they are claimed again later, alone."""
+        for turn, lease in enumerate(leases, 1):
+            self._hand_back(lease, turn)
+
     def _hand_back(self, lease: Lease, turns: float) -> None:
         """Hand back a suspect that must wait for this many turns of others."""
         delay = timedelta(seconds=min(max(turns * self._turn_seconds, MIN_DELAY), MAX_DELAY))

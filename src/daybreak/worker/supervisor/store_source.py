@@ -65,7 +65,15 @@ class StoreSource(LocalSource):
         self._stacks = StackRequests(store, world, worker, self._children)
         self._record = worker_record.record_of(plan, worker, queues, self._now(), app=app)
         if sends_to:
-            nothing = {"via": sends_to, "tasks": (), "code": {}, "on_loop": (), "processes": 0, "async_jobs": 0}
+            nothing = {
+                "via": sends_to,
+                "tasks": (),
+                "code": {},
+                "on_loop": (),
+                "batches": (),
+                "processes": 0,
+                "async_jobs": 0,
+            }
             self._record = msgspec.structs.replace(self._record, **nothing)
 
     def _new_identity(self, name: str | None) -> str:

@@ -38,13 +38,17 @@ class TimeLimits:
         running = child.running()
         for seq, since in running.items():
             held = child.held[seq]
+            if held.call is not None and self._check_call(child, held, since, now):
+                return
+            if held.call is not None:
+                continue
             if held.kill_at is not None:
                 if now > held.kill_at:
                     self._kill_for(child, held)
                     return
             elif held.limit is not None and now - since > held.limit:
                 self._time_out(child, held, now)
-        if running and len(child.held) > len(running) and now - child.reported_at > STUCK_AFTER:
+        if running and now - child.reported_at > STUCK_AFTER and child.has_waiting(running):
             child.recall()
         if child.held and not running and not child.leaving and now - child.reported_at > UNRESPONSIVE_AFTER:
             _log.error("a child holds jobs but does not start them: replacing it")
@@ -53,17 +57,37 @@ class TimeLimits:
                 self._children.abandon(child)
                 self._end_all(child, "")
 
+    def _check_call(self, child: Child, held: HeldLease, since: float, now: float) -> bool:
+        """Check the call that a job is in, when it comes to the first job that is in the function. True if the child is
+        killed for it: when all these jobs should have ended by now. The longest of their time limits counts."""
+        fellows = child.fellows(held)
+        if fellows[0] is not held:
+            return False
+        ends = [fellow.kill_at for fellow in fellows if fellow.kill_at is not None]
+        if len(ends) == len(fellows):
+            if now <= max(ends):
+                return False
+            self._kill_for(child, held)
+            return True
+        limits = [fellow.limit for fellow in fellows if fellow.limit is not None]
+        if len(limits) == len(fellows) and now - since > max(limits):
+            self._time_out(child, held, now)
+        return False
+
     def end_hanging(self, child: Child, held: HeldLease, now: float) -> None:
         """Stop a job that hangs, unless it was asked to stop already."""
         if held.stop_reason is None:
             self._time_out(child, held, now)
 
     def _time_out(self, child: Child, held: HeldLease, now: float) -> None:
-        held.stop_reason = "timeout"
-        held.kill_at = now
-        if self._is_async:  # the task can be cancelled where it awaits something
-            held.kill_at += ASYNC_GRACE
-            child.stop_job(held.lease, "timeout")
+        for fellow in child.fellows(held):
+            if fellow.stop_reason is None:
+                fellow.stop_reason = "timeout"
+            fellow.hang_message, fellow.stack, fellow.started_at = held.hang_message, held.stack, held.started_at
+            fellow.kill_at = now
+            if self._is_async:  # the task can be cancelled where it awaits something
+                fellow.kill_at += ASYNC_GRACE
+                child.stop_job(fellow.lease, "timeout")
 
     def _kill_for(self, child: Child, held: HeldLease) -> None:
         """Kill a child because of one job. Its other jobs go back, uncharged, once its last messages are read.
@@ -75,8 +99,9 @@ class TimeLimits:
         child.leaving = True
         blocker = child.handle.slot_table.blocker
         if blocker in child.held:
+            blamed = {fellow.lease.seq for fellow in child.fellows(child.held[blocker])}
             for seq, other in child.held.items():
-                if seq != blocker and other.stop_reason == "timeout":
+                if seq not in blamed and other.stop_reason == "timeout":
                     other.stop_reason = None
             child.blamed = (blocker, Lost("it blocked the event loop, so that other jobs could not end in time"))
         else:

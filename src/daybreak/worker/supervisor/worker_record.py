@@ -32,9 +32,10 @@ class WorkerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`id` is unique per start. `seen_at` is by the clock of the worker, and only for display.
 
     `code` has the digest of each task's code, for at most `MAX_CODE_DIGESTS` tasks, because the record is written
-    often. Tasks in `on_loop` take one of the `async_jobs` slots, all others one of the `processes`. Of several workers
-    with `exports_metrics`, the first exports the metrics of the store by OpenTelemetry. `via` is the address of the
-    message queues between a dispatcher and its remote workers, in the records of both.
+    often. Tasks in `on_loop` take one of the `async_jobs` slots, all others one of the `processes`. `batches` are its
+    batch tasks, each with its version, its size, and its linger in seconds. Of several workers with `exports_metrics`,
+    the first exports the metrics of the store by OpenTelemetry. `via` is the address of the message queues between a
+    dispatcher and its remote workers, in the records of both.
 
     `memory` is the resident memory of the worker's own process in bytes, and `children` has the pid and the memory of
     at most `MAX_CHILDREN` child processes. Both are of the latest write, and unknown where reading them is costly."""
@@ -50,6 +51,7 @@ class WorkerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tasks: tuple[tuple[str, int], ...] = ()
     code: dict[str, str] = {}
     on_loop: tuple[str, ...] = ()
+    batches: tuple[tuple[str, int, int, float], ...] = ()
     processes: int = 0
     async_jobs: int = 0
     lease_for: timedelta = timedelta(seconds=7)
@@ -81,6 +83,10 @@ def record_of(plan: ChildPlan, worker: str, queues: tuple[str, ...], now: dateti
         queues=queues,
         tasks=tuple(sorted(program.known())),
         code=code_of(program),
+        batches=tuple(
+            (task, version, batching.size, (batching.linger or timedelta()).total_seconds())
+            for (task, version), batching in sorted(program.batches().items())
+        ),
         on_loop=tuple(sorted({name for name, _ in program.known(is_async=True)})),
         processes=settings.slots if program.known(is_async=False) else 0,
         async_jobs=settings.async_jobs if program.known(is_async=True) else 0,
