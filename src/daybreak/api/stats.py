@@ -92,18 +92,31 @@ class AdaptiveStats(Struct, frozen=True, kw_only=True):
     adjustments: int
 
 
+class BatchCallStats(Struct, frozen=True, kw_only=True):
+    """The calls of a batch task: how many there were, for how many jobs in total, for how many on average, and how long
+    they ran. A call counts when its jobs are settled, those of one job included."""
+
+    task: str
+    calls: int
+    elements: int
+    average_size: float
+    average_run: timedelta
+
+
 class Stats(Struct, frozen=True, kw_only=True):
     queue: QueueStats
     timeouts: TimeoutStats
     retries: RetryStats
     adaptive: list[AdaptiveStats] = []
+    batch_calls: list[BatchCallStats] = []
 
 
 async def stats_of(client: Client, queue: str | None = None) -> Stats:
     """The statistics of one queue, or of all queues. Breakers and time limits of plain code belong to no queue and are
     always included."""
     store = client.store
-    counted = _Totals(await store.totals(queue))
+    totals = await store.totals(queue)
+    counted = _Totals(totals)
     tallies = [tally for tally in await store.count() if queue in (None, tally.queue)]
     adaptive = [_read(record) for record in await store.records(DURATIONS)]
     gates = [msgspec.json.decode(record.value, type=Gate) for record in await store.records("gate")]
@@ -112,6 +125,7 @@ async def stats_of(client: Client, queue: str | None = None) -> Stats:
         timeouts=_of_timeouts(counted, adaptive, await _active(client, queue)),
         retries=_of_retries(counted, gates),
         adaptive=[_adaptive(subject, durations) for subject, durations in adaptive if durations.hours],
+        batch_calls=_of_batch_calls(totals),
     )
 
 
@@ -230,6 +244,27 @@ def _of_retries(counted: _Totals, gates: list[Gate]) -> RetryStats:
         average_run=_mean(took, total),
         most_attempts=counted["attempts"][0] or int(counted["waited"][0] > 0),
     )
+
+
+def _of_batch_calls(totals: Iterable[Total]) -> list[BatchCallStats]:
+    by_task: dict[str, list[Total]] = {}
+    for total in totals:
+        if total.what in {"calls", "elements"}:
+            by_task.setdefault(total.task, []).append(total)
+    found = []
+    for task, of_task in sorted(by_task.items()):
+        counted = _Totals(of_task)
+        (calls, took), (elements, _) = counted["calls"], counted["elements"]
+        found.append(
+            BatchCallStats(
+                task=task,
+                calls=calls,
+                elements=elements,
+                average_size=round(elements / calls, 2) if calls else 0.0,
+                average_run=_mean(took, calls),
+            )
+        )
+    return found
 
 
 async def _active(client: Client, queue: str | None) -> int:

@@ -31,6 +31,7 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     tasks: tuple[tuple[str, int], ...] = ()
     code: dict[str, str] = {}
     on_loop: tuple[str, ...] = ()
+    batches: tuple[tuple[str, int, int, float], ...] = ()  # task, version, size, and linger in seconds
     processes: int | None = None
     async_jobs: int | None = None
     lease_for: timedelta = timedelta(seconds=7)

@@ -7,7 +7,7 @@ from typing import NamedTuple, get_args
 
 import click
 
-from daybreak.api.stats import AdaptiveStats, QueueStats, RetryStats, TimeoutStats, by_queue, stats_of
+from daybreak.api.stats import AdaptiveStats, BatchCallStats, QueueStats, RetryStats, TimeoutStats, by_queue, stats_of
 from daybreak.api.trends import SIZES, By, trends_of
 from daybreak.api.views.stats import stats_view
 from daybreak.cli import completions
@@ -76,6 +76,8 @@ async def _show(client: Client, queue: str | None, *, as_json: bool) -> int:
         _say_queues(queues)
     _say_retries(stats.retries)
     _say_timeouts(stats.timeouts)
+    if stats.batch_calls:
+        _say_batch_calls(stats.batch_calls)
     if stats.adaptive:
         _say_adaptive(stats.adaptive)
     return 0
@@ -172,6 +174,22 @@ def _say_timeouts(stats: TimeoutStats) -> None:
         ("duration", f"{lasted(stats.average)} on average, of everything that has a limit" if stats.average else ""),
         ("limited now", counted(stats.active, "running job") if stats.active else ""),
     ])  # fmt: skip
+
+
+def _say_batch_calls(found: list[BatchCallStats]) -> None:
+    say()
+    heading("calls of batch tasks")
+    titles = ("CALLS", "JOBS", "JOBS PER CALL", "RAN")
+    say_table(
+        [Column("TASK", gives=True), *(Column(title, right=True) for title in titles)],
+        [
+            [
+                safe(one.task), number(one.calls), number(one.elements), f"{one.average_size:.1f}",
+                lasted(one.average_run),
+            ]
+            for one in found
+        ],
+    )  # fmt: skip
 
 
 def _say_adaptive(adaptive: list[AdaptiveStats]) -> None:

@@ -200,6 +200,8 @@ COUNTERS: Final = {
     "daybreak_retries_completed": "Attempts after a job's first that completed their job.",
     "daybreak_timeouts": "Attempts that ran into a time limit, and jobs that waited longer than they may.",
     "daybreak_jobs_lost": "Attempts whose worker died or was not heard of.",
+    "daybreak_batch_calls": "Calls of batch tasks whose jobs were settled.",
+    "daybreak_batch_elements": "Jobs of these calls.",
 }
 _NO_ATTEMPT: Final = frozenset({
     "submitted", "shortened", "spared", "waited", "batches", "last", "attempts", "cancelled", "failed expired",
@@ -211,6 +213,10 @@ def counters_of(what: str) -> list[str]:
     """The counters to which a total adds."""
     words = what.split()
     found = []
+    if what == "calls":
+        found.append("daybreak_batch_calls")
+    if what == "elements":
+        found.append("daybreak_batch_elements")
     if what == "submitted":
         found.append("daybreak_jobs_submitted")
     if words[0] in ("completed", "cached", "followed"):

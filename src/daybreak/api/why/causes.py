@@ -18,7 +18,7 @@ from daybreak.core.flights import is_flight_cause
 from daybreak.core.metadata import decode_meta
 from daybreak.core.model import JobSpec, State
 from daybreak.core.resource_gauge import need_of, spared_resource
-from daybreak.core.text import ago, counted, lasted, priority_name
+from daybreak.core.text import ago, counted, lasted, local, priority_name
 from daybreak.policy.durations import classes_of, quantile
 from daybreak.policy.resources import LOCK_PREFIX
 from daybreak.tasks.command_tasks import COMMAND_TASKS
@@ -27,6 +27,7 @@ CauseKind = Literal[
     "ended", "running", "cancelling", "lost worker", "suspended", "scheduled", "retry delay", "paused", "no worker",
     "unknown task", "unserved queue", "draining", "max_running", "lock", "resource", "rate", "breaker", "retry budget",
     "behind others", "workers busy", "about to start", "dispatched", "same computation",
+    "lingering",
 ]  # fmt: skip
 MIN_DURATIONS: Final = 3  # with fewer ended jobs no start is predicted
 
@@ -179,10 +180,29 @@ def _queued(here: Situation) -> Iterator[Cause]:
         yield _behind(here, ahead)
     if found:
         return
+    lingering = _lingering(here)
+    if lingering is not None:
+        yield lingering
+        return
     if here.able and not _free_slots(here):
         yield _busy(here)
     elif not ahead:
         yield Cause(kind="about to start", text="nothing is in the way: a worker claims it in a moment")
+
+
+def _lingering(here: Situation) -> Cause | None:
+    """The call that it belongs to is not full, and waits for more jobs."""
+    if here.batching is None or not here.company:
+        return None
+    size, linger = here.batching
+    ripe_at = here.company[0].created_at + linger
+    if len(here.company) >= size or ripe_at <= here.now:
+        return None
+    text = (
+        f"its call has {len(here.company)} of {counted(size, 'job')}; it waits for more, until {local(ripe_at)} "
+        "at the latest"
+    )
+    return Cause(kind="lingering", text=text)
 
 
 # -- what is in the way ------------------------------------------------------------------------------------------------
@@ -376,6 +396,8 @@ def _expected_start(here: Situation, causes: tuple[Cause, ...]) -> tuple[datetim
         return job.run_at, job.run_at
     if kinds == {"about to start"}:
         return here.now, here.now + timedelta(seconds=1)
+    if kinds == {"lingering"} and here.batching is not None:
+        return here.now, here.company[0].created_at + here.batching[1]
     slots = sum(here.slots_of(worker) for worker in here.able)
     if here.queue.max_running is not None:
         slots = min(slots, here.queue.max_running)

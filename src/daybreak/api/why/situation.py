@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec import Struct
@@ -28,7 +28,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     """One job and its surroundings. `running` counts the running jobs of its queue; `ahead` are the waiting jobs of its
     queue by priority, those of its own priority included. `holders` are running jobs that hold the resource it is
     blocked on; `first` are the jobs that are claimed before it, the next one first. `delivery` says which remote worker
-    runs the job, if one does."""
+    runs the job, if one does. `company` are the queued jobs that may share its call, the next one first."""
 
     job: Job
     now: datetime
@@ -43,6 +43,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     holders: list[Job] = []
     durations: Durations | None = None
     delivery: DeliveryRecord | None = None
+    company: list[Job] = []
 
     @property
     def live(self) -> list[WorkerInfo]:
@@ -86,6 +87,16 @@ class Situation(Struct, frozen=True, kw_only=True):
         """The live dispatchers that send jobs of this queue to remote workers."""
         return [one for one in self.live if one.is_dispatcher and self.job.spec.queue in one.queues]
 
+    @property
+    def batching(self) -> tuple[int, timedelta] | None:
+        """How many jobs of its task a call takes, and how long a call waits that is not full, as the workers that can
+        claim it say; None if they run each by itself."""
+        for worker in self.able:
+            for task, version, size, linger in worker.batches:
+                if (task, version) == self.task:
+                    return size, timedelta(seconds=linger)
+        return None
+
     def slots_of(self, worker: WorkerInfo) -> int:
         """How many jobs of this kind a worker runs at once."""
         on_loop = self.job.spec.task in worker.on_loop
@@ -121,6 +132,7 @@ async def read_situation(client: Client, job_id: str) -> Situation:
         resources=await _resources(client, job),
         holders=await _holders(client, job),
         delivery=await delivery_of(client.store, job),
+        company=await _company(client, job),
         durations=(await client.durations.read(execution_of(job.spec)))[0],
     )
 
@@ -131,6 +143,15 @@ async def _first(client: Client, job: Job, position: Position | None) -> list[Jo
         return []
     page = await client.find(queue=job.spec.queue, state=State.QUEUED, limit=min(position.ahead, MAX_HOLDERS))
     return [found for found in page.jobs if found.id != job.id]
+
+
+async def _company(client: Client, job: Job) -> list[Job]:
+    """The queued jobs with its batch key, of a page of its queue."""
+    if job.state is not State.QUEUED or job.spec.batch is None:
+        return []
+    page = await client.find(queue=job.spec.queue, task=job.spec.task, state=State.QUEUED, limit=_SCANNED)
+    same = (job.spec.batch, job.spec.version)
+    return [found for found in page.jobs if (found.spec.batch, found.spec.version) == same]
 
 
 async def _resources(client: Client, job: Job) -> dict[str, ResourceInfo]:

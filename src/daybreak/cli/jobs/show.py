@@ -21,10 +21,11 @@ from daybreak.client.duration_stats import execution_of
 from daybreak.core.events import Event
 from daybreak.core.metadata import decode_meta, meta_text
 from daybreak.core.model import FINAL, Job, Need, Reason, State
-from daybreak.core.text import ago, clock, first_line, lasted, local, percent, priority_name, safe
+from daybreak.core.text import ago, clock, counted, first_line, lasted, local, percent, priority_name, safe
 from daybreak.policy.timeouts import describe_limit, in_seconds, limit_for
 from daybreak.sqs.deliveries import delivery_of
 
+MAX_IN_CALL = 1000  # running jobs that are read to find those of one call
 MAX_VALUE_LENGTH = 4000  # characters of an argument or result
 
 
@@ -88,6 +89,7 @@ async def facts(client: Client, job: Job, history: list[Event], now: datetime) -
             " ".join(filter(None, (percent(job.progress), safe(job.message)))) if job.progress is not None else "",
         ),
         ("worker", await _worker(client, job, history, now)),
+        ("call", await _call(client, job)),
         (
             "submitted",
             f"{local(job.created_at)}, {ago(job.created_at, now)}" + (f", by {safe(spec.by)}" if spec.by else ""),
@@ -132,6 +134,18 @@ async def _worker(client: Client, job: Job, history: list[Event], now: datetime)
         return f"none yet; sent by {safe(job.worker or '')}" if runner is None and job.worker else safe(runner or "")
     age = lasted(delivery.heartbeat_age(job, now))
     return f"{safe(delivery.worker)}, last heartbeat {age} ago; sent by {safe(job.worker or '')}"
+
+
+async def _call(client: Client, job: Job) -> str:
+    """The batch call that the job runs in, if it shares one."""
+    if job.group is None:
+        return ""
+    page = await client.find(state=State.RUNNING, queue=job.spec.queue, task=job.spec.task, limit=MAX_IN_CALL)
+    call = [found for found in page.jobs if found.group == job.group]
+    first = next((found.id for found in call if found.seq == job.group), None)
+    if len(call) < 2 or first is None:
+        return ""
+    return f"{counted(len(call), 'job')}, of which {first} is the first"
 
 
 async def _limit(client: Client, job: Job) -> str:

@@ -85,6 +85,16 @@ class AdaptiveFigures(Answer, frozen=True):
     adjustments: int
 
 
+class BatchCallFigures(Answer, frozen=True):
+    """The calls of a batch task: how many, for how many jobs in total and on average. Times are seconds."""
+
+    task: str
+    calls: int
+    elements: int
+    average_size: float
+    average_run: float
+
+
 class StatsBody(Answer, frozen=True):
     """The fields of `daybreak stats --json`. `trends` is set if `since` was given."""
 
@@ -92,6 +102,7 @@ class StatsBody(Answer, frozen=True):
     timeouts: TimeoutFigures
     retries: RetryFigures
     adaptive: list[AdaptiveFigures]
+    batch_calls: list[BatchCallFigures]
     queues: list[QueueFigures]
     trends: TrendsBody | UnsetType = UNSET
 
