@@ -51,13 +51,23 @@ class CutAtCall:
 
 
 async def start(
-    store, run_id: str, steps: int = 5, *, queue: str = "default", undo_tries: int = 3, options=ONCE
+    store,
+    run_id: str,
+    steps: int = 5,
+    *,
+    queue: str = "default",
+    undo_tries: int = 3,
+    options=ONCE,
+    last_options=None,
+    undo_options=ONCE,
 ) -> None:
     client = Client(store, by="tester")
     definition = tuple(
         StepDefinition(
-            spec=JobSpec(id="", task=f"do{n}", queue=queue, options=options), takes="context",
-            undo=JobSpec(id="", task=f"undo{n}", queue=queue, options=ONCE), undo_takes="context",
+            spec=JobSpec(
+                id="", task=f"do{n}", queue=queue, options=(last_options or options) if n == steps - 1 else options
+            ), takes="context",
+            undo=JobSpec(id="", task=f"undo{n}", queue=queue, options=undo_options), undo_takes="context",
         )
         for n in range(steps)
     )  # fmt: skip
