@@ -205,7 +205,7 @@ COUNTERS: Final = {
 }
 _NO_ATTEMPT: Final = frozenset({
     "submitted", "shortened", "spared", "waited", "batches", "last", "attempts", "cancelled", "failed expired",
-    "failed shed", "calls", "elements", "cached", "followed",
+    "failed shed", "calls", "elements", "cached", "followed", "detached",
 })  # fmt: skip
 
 
