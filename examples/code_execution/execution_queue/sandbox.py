@@ -97,16 +97,8 @@ def command_of(language: str, script: int, limits: Limits, user: int | None) -> 
     command = []
     if user is not None:
         command += ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--no-new-privs", "--"]
-    command += [
-        "bwrap",
-        "--unshare-all",
-        "--unshare-user",
-        "--disable-userns",
-        "--die-with-parent",
-        "--new-session",
-        "--cap-drop",
-        "ALL",
-    ]
+    command += ["bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"]
+    command += ["--cap-drop", "ALL"]
     command += ["--uid", "1000", "--gid", "1000", "--hostname", "sandbox", "--clearenv"]
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/work", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
     for name, value in environment.items():
