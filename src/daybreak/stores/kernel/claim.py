@@ -310,6 +310,8 @@ class Claiming:
         lacking = gauges.lacking(head)
         if lacking is None:
             gauges.take(head)
+            for mate in mates or ():
+                gauges.release_reservation(mate)
         else:
             gauges.park(head, lacking, was_queued=True)
             mates = None

@@ -26,6 +26,15 @@ class ResourceUser(Protocol):
     def blocked_since(self) -> int | None: ...
 
 
+class NeedyJob(Protocol):
+    """A job that may have a reservation."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def needs(self) -> tuple[Need, ...]: ...
+
+
 class GaugeTable(Protocol):
     """The part of a transaction that keeps gauges."""
 
@@ -173,7 +182,7 @@ class Gauges:
         if (holder := self._table.peek(gauge.kept.seq)) is not None:
             self.release_reservation(holder)
 
-    def release_reservation(self, job: ResourceUser) -> None:
+    def release_reservation(self, job: NeedyJob) -> None:
         """Release the slots that are reserved for a job."""
         for need in job.needs:
             gauge = self[need.resource]

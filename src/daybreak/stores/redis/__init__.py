@@ -30,6 +30,8 @@ Keys, all under {namespace}:
     settings  records:<kind>
     gauge  looks  waits:<resource>                      resources, and how many jobs wait for them
     blocked  blocked:<lane>  blocked:<lane>:<resource>  jobs that wait for resources
+    batch  company:<lane>:<batch>                       batch keys, and the jobs that a call may take along
+    group  left             the call that a running job is in; how many jobs of a call still run
     flies  flight           the flight of a job; the entry of a flight
     entry  computed  points entries of the cache, and their results; the jobs that have such a result
     known:<task>  used:<task>  lapsing                  entries by number, by their latest use, by the end of their time

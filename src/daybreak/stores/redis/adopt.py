@@ -16,7 +16,15 @@ from daybreak.stores.redis import codes
 from daybreak.stores.redis.event_codec import pack_event, sized
 from daybreak.stores.redis.gauges import pack_needs
 from daybreak.stores.redis.rows import HEAD, StoredJob, pack_failure, pack_progress, pack_spec, pack_value
-from daybreak.stores.redis.specs import Args, check_priority, micros_or_none, pack_flight, pack_ties, task_of
+from daybreak.stores.redis.specs import (
+    Args,
+    check_priority,
+    micros_or_none,
+    pack_batch,
+    pack_flight,
+    pack_ties,
+    task_of,
+)
 
 _STATE: Final = struct.Struct("<3BIIII8d")
 WALL: Final = 2  # the clock of a delay, as in prelude.lua
@@ -50,7 +58,7 @@ def _add(args: Args, moved: Moved) -> None:
         sized(name.encode())
     args += (
         spec.queue, task_of(spec.task, spec.version), spec.id, pack_spec(spec), pack_ties(spec),
-        pack_needs(spec),
+        pack_needs(spec), pack_batch(spec),
         b"".join(pack_event(event) for event in moved.history[_stored_from(moved) :]),
         _STATE.pack(
             codes.STATE[job.state], codes.REASON[job.reason], job.priority, job.attempt, job.revision, job.lost,

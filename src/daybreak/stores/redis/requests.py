@@ -239,6 +239,9 @@ def _add_claim(args: Args, claim: Claim) -> None:
         args += (task_of(task, version) for task, version in claim.tasks)
     if claim.job is not None:
         args.append(claim.job)
+    args.append(len(claim.batches))
+    for (task, version), batching in claim.batches.items():
+        args += (task_of(task, version), batching.size, micros_or_none(batching.linger))
 
 
 def reap(request: Reap, asked_at: int, watched: int, even_since: int | None) -> Args:

@@ -93,6 +93,8 @@ def unpack_spec(packed: bytes, at: int = 0) -> JobSpec:
 # state, reason, flags, marks, priority, clock, lane, attempt, fence, n, lost, timeouts, x, y, started
 HEAD: Final = struct.Struct("<2B2H2BIIdIIIddd")
 _MARKS: Final = 4  # where the low byte of the marks is
+_FLAGS_HIGH: Final = 3  # where the high byte of the flags is
+_GROUPED: Final = codes.GROUPED >> 8
 NEEDED: Final = struct.Struct(
     "<dHI"
 )  # blocked since, the index of the need it is blocked on (from 1), and the size of the needs
@@ -101,8 +103,9 @@ JOB: Final = struct.Struct("<ddd")  # created, keep_completed, keep_failed
 
 def leases_of(worker: str, call: str | None, reply: Sequence[Any]) -> list[Lease]:
     """The leases in the reply to a claim or a reap: all for one worker, under one call."""
-    seqs, heads, jobs, checkpoints, *_ = reply
+    seqs, heads, jobs, checkpoints, *rest = reply
     checkpoint_values = iter(checkpoints)
+    groups = iter(rest[2] if len(rest) > 2 else ())  # only jobs of batch calls have one
     templates: dict[bytes, Lease] = {}  # most leases of one claim are equal but for a few fields
     created_times: dict[bytes, datetime] = {}
     leases = []
@@ -116,6 +119,8 @@ def leases_of(worker: str, call: str | None, reply: Sequence[Any]) -> list[Lease
         lease = replace(template, seq=int(seq), spec=spec, created_at=created)
         if head[_MARKS] & codes.CHECKPOINT:
             force_setattr(lease, "checkpoint", unpack_value(next(checkpoint_values)))
+        if head[_FLAGS_HIGH] & _GROUPED:
+            force_setattr(lease, "group", int(next(groups)))
         leases.append(lease)
     return leases
 
@@ -154,7 +159,7 @@ class StoredJob:
 
     def _job(self, seq: int, head: tuple[Any, ...], holder: bytes, lacking: int) -> Job:
         (code, reason, flags, marks, priority, _, _, attempt, fence, n, lost, timeouts, x, y, started) = head
-        checkpoint, failure, note, progress, result, expires, source = self._parts
+        checkpoint, failure, note, progress, result, expires, source, group = self._parts
         state = codes.STATES[code]
         fraction, message = (None, "") if progress is None else _unpack_progress(progress)
         return Job(
@@ -176,6 +181,7 @@ class StoredJob:
             started_at=moment_or_none(started),
             finished_at=moment(int(x)) if code >= codes.STATE[State.COMPLETED] else None,
             worker=self._holder(state, holder),
+            group=None if group is None else int(group),
             leased_until=moment(int(x)) if state is State.RUNNING else None,
             progress=fraction,
             message=message,

@@ -62,6 +62,7 @@ EXCHANGE: Final = Script(
     "insert",
     "settle",
     "claim",
+    "call",
     fast_path="plain",
 )
 SUBMIT: Final = Script("submit", standalone=True)

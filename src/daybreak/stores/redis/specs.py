@@ -38,7 +38,7 @@ def kind_of(spec: JobSpec) -> tuple[object, ...]:
     has_ties = spec.key is not None or spec.unique is not None or spec.run is not None or spec.owner is not None
     return (
         spec.queue, spec.task, spec.version, spec.priority, spec.by, id(spec.options), spec.delay,
-        spec.run_at, spec.holder, spec.hold_for, spec.run, spec.owner, spec.flight is not None,
+        spec.run_at, spec.holder, spec.hold_for, spec.run, spec.owner, spec.batch, spec.flight is not None,
         has_ties and spec.on_conflict,
     )  # fmt: skip
 
@@ -90,6 +90,7 @@ def _add_kind(args: Args, spec: JobSpec, conflict: int) -> None:
         task_of(spec.task, spec.version),
         pack_end(None, None, spec.by, pack_tail(_names(spec))),
         pack_needs(spec),
+        pack_batch(spec),
         _KIND.pack(
             spec.priority, conflict, flight_of(spec) is not None, clock, due, micros_or_none(options.expires_in),
             micros_or_none(options.keep_completed), micros_or_none(options.keep_failed),
@@ -108,6 +109,11 @@ def check_priority(priority: int) -> None:
 
 def micros_or_none(duration: timedelta | None) -> int:
     return codes.NONE if duration is None else span(duration)
+
+
+def pack_batch(spec: JobSpec) -> str:
+    """The batch key of a job, after a character that says that it has one."""
+    return "" if spec.batch is None else f"={spec.batch}"
 
 
 def pack_flight(spec: JobSpec) -> bytes:

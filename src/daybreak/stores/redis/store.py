@@ -91,7 +91,9 @@ class RedisStore:
 
     @property
     def traits(self) -> Traits:
-        return Traits(name="redis", durable=self._durable, shared=True, features=frozenset({"resources", "cache"}))
+        return Traits(
+            name="redis", durable=self._durable, shared=True, features=frozenset({"resources", "cache", "batches"})
+        )
 
     # -- opening -------------------------------------------------------------------------------------------------------
 

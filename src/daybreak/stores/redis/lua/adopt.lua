@@ -2,7 +2,8 @@
 parts.insert()
 local by, jobs = arg(), {}
 for i = 1, number() do
-  local job = { queue = arg(), task = arg(), id = arg(), body = arg(), ties = M.read_ties(arg()), needs = arg() }
+  local job = { queue = arg(), task = arg(), id = arg(), body = arg(), ties = M.read_ties(arg()), needs = arg(),
+    batch = arg() }
   job.history, job.since, job.on = arg(), NONE, 0
   if job.needs == '' then job.needs = nil end
   job.state, job.reason, job.priority, job.attempt, job.n, job.lost, job.timeouts, job.fence, job.created, job.due,
@@ -82,6 +83,10 @@ local function accept(job, is_open, last)
   M.moves('all:' .. text(job.lane))[seq] = seq
   tie(job, job.ties, is_open)
   keep_parts(job)
+  if job.batch ~= '' then
+    job.marks = M.with(job.marks, K.BATCH)
+    M.hset('batch', seq, job.batch:sub(2))
+  end
   if is_open and job.expires >= 0 then
     job.marks = M.with(job.marks, K.EXPIRY)
     M.zset('expiring', seq, now + math.max(0, job.expires - wall))

@@ -6,7 +6,7 @@ local TURN_UNIT = 720720
 function M.read_claim()
   local claim = {
     worker = arg(), call = arg(), flags = number(), limit = number(), lease_for = number(),
-    begins = number(), queues = {}, served = {}, expired = 0, parked = 0,
+    begins = number(), queues = {}, served = {}, expired = 0, parked = 0, taken = 0,
   }
   for i = 1, number() do claim.queues[i], claim.served[i] = arg(), number() end
   local tasks = number()
@@ -16,6 +16,15 @@ function M.read_claim()
   end
   if M.has(claim.flags, K.CHOSEN) then
     claim.flags, claim.job = claim.flags - K.CHOSEN, arg()
+  end
+  local batches = number()
+  if batches > 0 then
+    parts.call()
+    claim.batches, claim.lingering, claim.spoken_for, claim.out, claim.passed_over = {}, {}, {}, {}, 0
+    for _ = 1, batches do
+      local task = arg()
+      claim.batches[task] = { size = number(), linger = number() }
+    end
   end
   return claim
 end
@@ -39,11 +48,15 @@ function M.refill(lane)
 end
 
 -- Moves to the next job of a lane; false if there is none.
+-- Jobs that a batch call has taken along, or that were passed over, are skipped.
 function M.step(lane)
-  lane.at = lane.at + 1
-  if lane.at <= #lane.members then return true end
-  if #lane.members < lane.piece or not M.refill(lane) then return false end
-  if lane.piece > 2 then M.fetch('at', lane.members) end
+  repeat
+    lane.at = lane.at + 1
+    if lane.at > #lane.members then
+      if #lane.members < lane.piece or not M.refill(lane) then return false end
+      if lane.piece > 2 then M.fetch('at', lane.members) end
+    end
+  until not lane.out or not lane.out[lane.members[lane.at]]
   return true
 end
 
@@ -191,8 +204,30 @@ function M.leases_of_this_call(claim)
     if #seqs < K.CHUNK then break end
     from = from + K.CHUNK
   end
-  table.sort(taken)
-  return taken
+  return M.in_calls(taken)
+end
+
+-- Leases by seq, but those of a batch call are neighbours: the head first, the others in rank order. Also returns how many
+-- jobs and calls they are.
+function M.in_calls(seqs)
+  local place, count = {}, 0
+  for i = 1, #seqs do
+    local job = M.job_of(seqs[i])
+    local head = M.has(job.flags, K.GROUPED) and M.call_of(job) or job.seq
+    local score = M.score_of(M.settings_of(M.queue_of(job.lane)), job.priority, M.arrived(job))
+    place[job.seq] = { head, head == job.seq and -1 or score, job.seq }
+  end
+  table.sort(seqs, function(one, other)
+    local a, b = place[one], place[other]
+    for i = 1, 2 do
+      if a[i] ~= b[i] then return a[i] < b[i] end
+    end
+    return a[3] < b[3]
+  end)
+  for i = 1, #seqs do
+    if i == 1 or place[seqs[i]][1] ~= place[seqs[i - 1]][1] then count = count + 1 end
+  end
+  return seqs, count
 end
 
 -- Jobs with equal heads get leases with equal heads, which are computed once.
@@ -219,14 +254,15 @@ function M.end_wait(seq, marks)
 end
 
 -- Leases jobs; returns whether there are no more, the heads that were computed, and whether the lanes must be opened again:
--- a job has ended that gave its resources back and handed its flight over, so that others come next.
+-- a job has ended that gave its resources back and handed its flight over, so that others come next. `claim.taken` is how
+-- many jobs were leased; a batch call counts as one.
 function M.take(claim, all_queue_lanes, seqs, heads)
   local holder = pack(K.HELD, #claim.worker, claim.worker, #claim.call, claim.call, 0, '')
   local shared = { till = now + claim.lease_for, by = pack('<Hc0I4c0', #claim.worker, claim.worker, 0, '') }
   local held, till, starts = pack('<Hc0', #holder, holder), text(shared.till), {}
   local at, begun, leases, n = M.cache('at'), {}, {}, 0
-  local is_exhausted, is_handed_over, taken, found, removed = false, false, #seqs, {}, {}
-  while taken < claim.limit and claim.expired < MAX_PER_CLAIM and claim.parked < MAX_PER_CLAIM and not is_handed_over do
+  local is_exhausted, is_handed_over, found, removed = false, false, {}, {}
+  while claim.taken < claim.limit and claim.expired < MAX_PER_CLAIM and claim.parked < MAX_PER_CLAIM and not is_handed_over do
     local queue_lanes = M.next_queue(all_queue_lanes)
     if not queue_lanes then
       is_exhausted = true
@@ -236,7 +272,7 @@ function M.take(claim, all_queue_lanes, seqs, heads)
     local seq = lane.members[lane.at]
     local record = at[seq] or M.hget('at', seq)
     local head = record:sub(1, 60)
-    if taken >= claim.begins and not M.has(claim.flags, K.AHEAD) then -- jobs from here on are prefetched
+    if claim.taken >= claim.begins and not M.has(claim.flags, K.AHEAD) then -- jobs from here on are prefetched
       claim.flags, starts = claim.flags + K.AHEAD, {}
     end
     local start = starts[head]
@@ -252,7 +288,27 @@ function M.take(claim, all_queue_lanes, seqs, heads)
       needs, history_at = M.needs_in(record, history_at)
       needed, lacking = needs.free, M.lacking(needs, seq, start.priority, start.is_retry)
     end
-    if start.expires and M.is_overdue(seq) then
+    local is_overdue, is_passed_over, call_head, mates = start.expires and M.is_overdue(seq), false, nil, nil
+    if claim.batches then
+      is_passed_over = claim.out[seq]
+      claim.spoken_for[seq], lane.out = true, claim.out
+      local batching = M.has(start.marks, K.BATCH) and not (is_overdue or is_passed_over)
+        and M.batching_of(claim, start.lane)
+      if batching then
+        call_head = M.job_of(seq)
+        mates = M.find_mates(claim, queue_lanes.room, call_head, batching)
+        if not mates then
+          is_passed_over = true
+          if M.pass_over(claim, seq) then
+            is_exhausted = true
+            break
+          end
+        end
+      end
+    end
+    if is_passed_over then
+      -- It stays where it is.
+    elseif is_overdue then
       M.expire(M.job_of(seq))
       claim.expired, is_handed_over = claim.expired + 1, needs and M.has(start.marks, K.FLIGHT)
     elseif lacking and needs.is_fail_fast and M.fails_fast(M.job_of(seq)) then
@@ -260,6 +316,11 @@ function M.take(claim, all_queue_lanes, seqs, heads)
     elseif lacking then
       M.park(M.job_of(seq), lacking)
       claim.parked = claim.parked + 1
+    elseif mates then
+      if needs then M.take_slots(needs, seq, start.is_retry) end
+      M.start_call(claim, call_head, mates, holder, seqs, heads)
+      claim.taken = claim.taken + 1
+      queue_lanes.room, queue_lanes.served = queue_lanes.room - 1 - #mates, queue_lanes.served + 1 + #mates
     else
       if start.ends ~= 0 then M.end_wait(seq, start.marks) end
       if needs then M.take_slots(needs, seq, start.is_retry) end
@@ -276,11 +337,16 @@ function M.take(claim, all_queue_lanes, seqs, heads)
       event_count = event_count + 1
       if event_count == K.ROW then M.end_row() end
       start.count = start.count + 1
-      taken = taken + 1
-      seqs[taken], heads[taken] = seq, start.head
+      if M.has(start.marks, K.BATCH) then M.zset(M.company_of({ lane = start.lane, seq = seq }), seq, false) end
+      claim.taken = claim.taken + 1
+      seqs[#seqs + 1], heads[#heads + 1] = seq, start.head
       queue_lanes.room, queue_lanes.served = queue_lanes.room - 1, queue_lanes.served + 1
     end
-    removed[lane.name] = (removed[lane.name] or 0) + 1
+    if not claim.batches then
+      removed[lane.name] = (removed[lane.name] or 0) + 1
+    elseif not is_passed_over then
+      M.zset('queued:' .. text(start.lane), seq, false)
+    end
     M.advance_queue(queue_lanes, lane)
   end
   M.run('HSET', 'at', begun)
@@ -295,19 +361,29 @@ function M.take(claim, all_queue_lanes, seqs, heads)
   return is_exhausted, found, is_handed_over
 end
 
+-- The head of the batch call of each of these leases that is in one.
+local function groups_of(seqs, heads)
+  local groups = {}
+  for i = 1, #seqs do
+    local low, high = heads[i]:byte(3, 4)
+    if M.has(low + 256 * high, K.GROUPED) then groups[#groups + 1] = M.call_of({ seq = seqs[i] }) end
+  end
+  return groups
+end
+
 function M.claim_all(claim)
   local due, seqs, heads, all_queue_lanes = M.promote(MAX_PER_CLAIM), {}, {}, {}
   if M.has(claim.flags, 128) then
     claim.flags = claim.flags - 128
-    seqs = M.leases_of_this_call(claim)
+    seqs, claim.taken = M.leases_of_this_call(claim)
     for i = 1, #seqs do heads[i] = M.hget('at', seqs[i]):sub(1, 60) end
   end
-  for i = 1, #claim.queues do all_queue_lanes[i] = M.open_queue(claim, i, claim.limit - #seqs) end
+  for i = 1, #claim.queues do all_queue_lanes[i] = M.open_queue(claim, i, claim.limit - claim.taken) end
   local is_exhausted, starts, is_handed_over = M.take(claim, all_queue_lanes, seqs, heads)
   while is_handed_over do
     local more
     M.flush()
-    for i = 1, #claim.queues do M.open_again(claim, i, all_queue_lanes[i], claim.limit - #seqs) end
+    for i = 1, #claim.queues do M.open_again(claim, i, all_queue_lanes[i], claim.limit - claim.taken) end
     is_exhausted, more, is_handed_over = M.take(claim, all_queue_lanes, seqs, heads)
     for i = 1, #more do starts[#starts + 1] = more[i] end
   end
@@ -318,12 +394,16 @@ function M.claim_all(claim)
   end
   local again = not is_exhausted or due == MAX_PER_CLAIM
   if next(freed) then again = M.offer_freed() or again end
-  local wait = #seqs < claim.limit and M.next_in() or false
+  local wait = claim.taken < claim.limit and M.next_in() or false
+  if claim.ripe_at and claim.taken < claim.limit then
+    local ripe_in = claim.ripe_at - now
+    wait = text(wait and math.min(ripe_in, tonumber(wait)) or ripe_in)
+  end
   M.flush()
   local bodies, jobs, checkpoints = M.fetch('job', seqs), {}, {}
   for i = 1, #seqs do
     jobs[i] = bodies[seqs[i]]
     if M.has(heads[i]:byte(5), K.CHECKPOINT) then checkpoints[#checkpoints + 1] = M.hget('checkpoint', seqs[i]) end
   end
-  return { seqs, heads, jobs, checkpoints, wait, again and 1 or 0 }
+  return { seqs, heads, jobs, checkpoints, wait, again and 1 or 0, groups_of(seqs, heads) }
 end

@@ -12,6 +12,8 @@ function M.read_specs()
   local classes, class_of_job, ids, bodies, ties, flights, n = {}, {}, {}, {}, {}, {}, 0
   for i = 1, number() do
     local class = { queue = arg(), task = arg(), tail = arg(), needs = arg(), accepted = 0 }
+    local batch = arg() -- empty: none; else its first character says that there is one
+    class.batch = batch ~= '' and batch:sub(2)
     class.priority, class.conflict, class.flies, class.clock, class.due, class.expires, class.keep, class.keep_failed =
       unpack_from(CLASS, arg())
     if class.needs == '' then class.needs = nil end
@@ -184,6 +186,7 @@ function M.prepare(class, settings)
   class.needed = class.needs and M.prepare_needs(class) or ''
   if class.state == QUEUED then
     class.set, class.score = M.moves('queued:' .. text(class.lane)), text(class.x)
+    class.company = class.batch and M.moves('company:' .. text(class.lane) .. ':' .. class.batch)
   elseif class.state == SCHEDULED then
     class.set, class.score = M.moves(K.DUE[class.timed]), text(class.y)
   end
@@ -299,6 +302,10 @@ function M.insert_all(batch, bounded)
           marks = marks + K.FLIGHT
           M.hset('flies', seq, batch.flights[i])
         end
+        if class.batch then
+          marks = marks + K.BATCH
+          M.hset('batch', seq, class.batch)
+        end
         local size = M.size_of(id)
         at[seq] = (class.heads[marks] or M.head_of_class(class, marks)) .. size .. id .. '\0\0' .. class.needed
           .. (line or '')
@@ -311,6 +318,7 @@ function M.insert_all(batch, bounded)
           M.wait_for(class.waits_for, M.needs_of(class.needs), class.lane, seq, class.x)
         else
           class.set[seq] = class.score
+          if class.company then class.company[seq] = class.score end
         end
         local n = #event_lines
         event_lines[n + 1], event_lines[n + 2], event_lines[n + 3] = size, id, line or class.line

@@ -8,6 +8,11 @@
 -- ties    seq -> its unique name and idempotency keys, if it has any
 -- checkpoint, failure, note, progress, result: seq -> as the client packed it; `marks` has a bit for each that exists
 -- flies, points: see flight.lua
+-- batch   seq -> its batch key; the mark BATCH says that a job has one
+-- company:<lane>:<batch>  the jobs that a batch call may take along, in rank order: queued, or blocked on a resource
+-- group   seq -> the head of the batch call that a running job is in, and of a head how many jobs the call has; the flag
+--         GROUPED says that a job is in one
+-- left    head -> how many jobs of its call still run
 local HEAD = K.HEAD .. 'Hc0Hc0'
 
 function M.job_of(seq)
@@ -53,6 +58,32 @@ function M.change(job, kind, state, by, tail, reason, run_at, fence, attempt, pr
     fence or NONE, attempt or NO_ATTEMPT, by, tail or ''))
 end
 
+-- -- batch calls ------------------------------------------------------------------------------------------------------
+
+function M.company_of(job) return 'company:' .. text(job.lane) .. ':' .. M.hget('batch', job.seq) end
+
+-- Whether a batch call may take a job along from where it is: it is queued, or waits for a resource that the head of the
+-- call takes for all.
+local function is_in_company(job)
+  if not M.has(job.marks, K.BATCH) then return false end
+  if job.state == QUEUED then return true end
+  return job.state == BLOCKED and not M.has(job.marks, K.FOLLOWS) and job.on <= K.RETRIES
+end
+
+-- The head of the call that a job is in; and how many jobs that has, if it is the head.
+function M.call_of(job)
+  return unpack_from('<c16I4', M.hget('group', job.seq))
+end
+
+-- The lease of a job of a call ends. The last one gives the slots of the call back.
+local function leave_call(job)
+  local head = M.call_of(job)
+  local left = tonumber(M.hget('left', head)) - 1
+  M.hset('group', job.seq, false)
+  M.hset('left', head, left > 0 and text(left))
+  if left == 0 and job.needs then M.give_back(M.needs_of(job.needs)) end
+end
+
 -- -- sets of states ---------------------------------------------------------------------------------------------------
 
 function M.arrived(job)
@@ -65,6 +96,7 @@ end
 
 function M.leave(job)
   local state = job.state
+  if is_in_company(job) then M.zset(M.company_of(job), job.seq, false) end
   if state == QUEUED then
     M.zset('queued:' .. text(job.lane), job.seq, false)
   elseif state == SCHEDULED then
@@ -73,7 +105,11 @@ function M.leave(job)
     M.zset('lease', job.seq, false)
     local queue = M.queue_of(job.lane)
     if M.settings_of(queue).max_running then M.wake_work(queue) end
-    if job.needs then M.give_back(M.needs_of(job.needs)) end
+    if M.has(job.flags, K.GROUPED) then
+      leave_call(job)
+    elseif job.needs then
+      M.give_back(M.needs_of(job.needs))
+    end
     job.flags, job.holder = 0, ''
   elseif state == BLOCKED then
     M.wait_for(M.blocked_on(job), M.waited_needs(job), job.lane, job.seq, false)
@@ -89,6 +125,7 @@ end
 function M.enter(job)
   local state = job.state
   if state ~= BLOCKED then job.marks = M.without(job.marks, K.FOLLOWS) end
+  if is_in_company(job) then M.zset(M.company_of(job), job.seq, job.x) end
   if state == QUEUED then
     M.zset('queued:' .. text(job.lane), job.seq, job.x)
     M.wake_work(M.queue_of(job.lane))
@@ -310,6 +347,7 @@ function M.drop(job, keys_for, lives_on)
   M.mark(job, K.PROGRESS, 'progress', false)
   M.mark(job, K.RESULT, 'result', false)
   if M.has(job.marks, K.POINTS) then M.release_result(job) end
+  M.mark(job, K.BATCH, 'batch', false)
   local belongs = M.hget('belongs', job.seq)
   if belongs then
     local run_, owner = unpack_from('<Hc0Hc0', belongs)

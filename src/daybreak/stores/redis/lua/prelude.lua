@@ -62,7 +62,7 @@ local K = {
   CANCELLING = 1, SUSPENDING = 2, REAPED = 4, ALONE = 8, CALLED = 16, AHEAD = 32, CHOSEN = 64, DETACHED = 256, GROUPED = 512,
   -- what is stored in separate hashes of a job
   CHECKPOINT = 1, FAILURE = 2, NOTE = 4, PROGRESS = 8, RESULT = 16, TIES = 32, EXPIRY = 64, NEEDS = 128, FLIGHT = 256,
-  FOLLOWS = 512, POINTS = 1024,
+  FOLLOWS = 512, POINTS = 1024, BATCH = 2048,
   FLIGHT_OF = 'flight ', -- what a job waits for that follows another, as in core/flights.py
   -- the clock of a delay
   STEADY = 1, WALL = 2,

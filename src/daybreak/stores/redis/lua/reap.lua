@@ -52,7 +52,7 @@ while #taken < limit do
   from = from + K.CHUNK
 end
 
-local seqs, heads, jobs, checkpoints = {}, {}, {}, {}
+local seqs, heads, jobs, checkpoints, groups = {}, {}, {}, {}, {}
 for i = 1, #taken do
   local job = taken[i]
   job.fence = job.fence + 1
@@ -70,5 +70,6 @@ M.fetch('job', seqs)
 for i = 1, #seqs do
   jobs[i] = known.job[seqs[i]]
   if M.has(taken[i].marks, K.CHECKPOINT) then checkpoints[#checkpoints + 1] = M.hget('checkpoint', seqs[i]) end
+  if M.has(taken[i].flags, K.GROUPED) then groups[#groups + 1] = M.call_of(taken[i]) end
 end
-return { stamp, { seqs, heads, jobs, checkpoints } }
+return { stamp, { seqs, heads, jobs, checkpoints, false, 0, groups } }

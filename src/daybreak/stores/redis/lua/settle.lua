@@ -11,8 +11,9 @@ function M.read_settlements()
   local fates, n = {}, 0
   local batch = {
     seqs = {}, names = {}, fate_of_job = {}, results = {}, failures = {}, checkpoints = {}, notes = {}, runs = {},
+    run_of = {},
   }
-  local seqs, names, fate_of_job, results = batch.seqs, batch.names, batch.fate_of_job, batch.results
+  local seqs, names, fate_of_job, results, run_of = batch.seqs, batch.names, batch.fate_of_job, batch.results, batch.run_of
   for i = 1, number() do
     local fate = { known = {} }
     fate.state, fate.reason, fate.parts, fate.attempt, fate.lost, fate.timeouts, fate.fence, fate.delay, fate.keep =
@@ -26,6 +27,7 @@ function M.read_settlements()
     batch.runs[i] = { fate = fate, before = n, count = count, times = arg() }
     for _ = 1, count do
       n = n + 1
+      run_of[n] = batch.runs[i]
       seqs[n], names[n], fate_of_job[n] = arg(), arg(), fate
       if has_result then results[n] = arg() end
       if fate.parts > HAS_RESULT then
@@ -148,12 +150,55 @@ function M.write_settlement(job, fate, batch, i)
   end
 end
 
+-- -- batch calls ------------------------------------------------------------------------------------------------------
+
+-- How many leases of each call these settlements hand back as unused.
+local function unused_calls(batch)
+  local counts = {}
+  for i = 1, #batch.seqs do
+    local fate = batch.fate_of_job[i]
+    local job = M.has(fate.parts, IS_UNUSED) and M.job_of(batch.seqs[i])
+    if job and M.has(job.flags, K.GROUPED) and job.fence == fate.fence and job.id == batch.names[i]:sub(3) then
+      local head = M.call_of(job)
+      counts[head] = (counts[head] or 0) + 1
+    end
+  end
+  return counts
+end
+
+-- Whether the rate token of an unused lease is given back. That of a batch call belongs to its head, and is given back only
+-- if all jobs of the call are handed back together.
+local function is_start_unused(batch, job)
+  if not M.has(job.flags, K.GROUPED) then return true end
+  batch.unused = batch.unused or unused_calls(batch)
+  local head, elements = M.call_of(job)
+  return head == job.seq and batch.unused[head] == elements
+end
+
+-- Counts a batch call, when its head is settled by the worker that ran it.
+local function complete_call(batch, job, fate, i)
+  local _, elements = M.call_of(job)
+  if elements == 0 or M.has(job.flags, K.REAPED) then return end
+  local run = batch.run_of[i]
+  local ran = unpack_from('<d', run.times, 25 + 8 * (i - run.before))
+  M.count(job.lane, job.priority, 'calls', 1, ran)
+  M.count(job.lane, job.priority, 'elements', elements, ran)
+  if elements > 1 then
+    local by = unpack_from('<Hc0', fate.tail, 13)
+    M.change(job, K.batch_completed, nil, by, cmsgpack.pack({ note = text(elements) .. ' jobs' }))
+  end
+end
+
 -- Returns '1' or '0'; and whether it was accepted now, so that its inserts and puts are written.
 function M.settle(batch, i)
   local job, fate = M.job_of(batch.seqs[i]), batch.fate_of_job[i]
   if not job or job.fence ~= fate.fence or job.id ~= batch.names[i]:sub(3) then return '0', false end
   if job.state ~= RUNNING then return '1', false end
-  if M.has(fate.parts, IS_UNUSED) and job.needs then M.give_starts(M.needs_of(job.needs), job.started) end
+  if M.has(fate.parts, IS_UNUSED) then
+    if job.needs and is_start_unused(batch, job) then M.give_starts(M.needs_of(job.needs), job.started) end
+  elseif M.has(job.flags, K.GROUPED) then
+    complete_call(batch, job, fate, i)
+  end
   if M.has(job.flags, K.CANCELLING) then
     -- Once a cancel of a running job was accepted, the job may neither complete nor run again.
     local _, _, by = unpack_from(K.HELD, job.holder)
