@@ -9,7 +9,7 @@ from datetime import timedelta
 import apsw
 import pytest
 
-from daybreak.core.model import Done
+from daybreak.core.model import Caching, Done
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import Beat, Claim
 from daybreak.stores.sqlite import SqliteStore, fast_path
@@ -52,6 +52,7 @@ def some_jobs(chance, name, tasks, *, shares):
             key=chance.choice([None] * 6 + [f"key {chance.randrange(20)}"]),
             unique=chance.choice([None] * 6 + [f"name {chance.randrange(20)}"]),
             tags=chance.choice([()] * 4 + [("x",)]),
+            **chance.choice([{}] * 15 + [{"flight": chance.choice("fg"), "cache": Caching(ttl=SECOND * 9)}]),
             **({"resources": chance.choice(SHARED)} if shares else {}),
         )
         for m in range(chance.randrange(6))

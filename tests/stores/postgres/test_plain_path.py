@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from postgres_servers import URL, drop, new_schema, with_schema
 
-from daybreak.core.model import Done, Put
+from daybreak.core.model import Caching, Done, Put
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import Claim
 from daybreak.stores.postgres import PostgresStore, plain_path
@@ -29,7 +29,7 @@ from daybreak.testing.contract.builders import (
 
 TABLES = (
     "lane", "queue", "job", "ready", "delayed", "held", "gauge", "lease", "done", "idem", "uniq", "record", "incoming",
-    "aside",
+    "aside", "flight", "result", "room",
 )  # fmt: skip
 SHARED = [(), needs("plecs"), needs("plecs"), needs("plecs", disk=2)]
 
@@ -77,6 +77,7 @@ async def story(store, seed, *, shares):
                 priority=chance.choice([0, 2, 2, 5]), delay=chance.choice([None] * 8 + [SECOND]),
                 unique=chance.choice([None] * 8 + ["one", "two"]), key=chance.choice([None] * 8 + [f"key {n} {m}"]),
                 retry=TWICE, expires_in=chance.choice([None] * 8 + [SECOND * 5]), by="me", run=f"run {n % 2}",
+                **chance.choice([{}] * 8 + [{"flight": chance.choice("fg"), "cache": Caching(ttl=SECOND * 9)}]),
                 **({"resources": chance.choice(SHARED)} if shares else {}),
             )
             for m in range(chance.randrange(6))

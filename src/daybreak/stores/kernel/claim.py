@@ -13,7 +13,7 @@ from daybreak.core.rank import Rank, urgency, virtual_time
 from daybreak.core.resource_gauge import MAX_PARKED_PER_CLAIM
 from daybreak.core.units import Priority, bucket, span
 from daybreak.store.protocol import PROMOTED_PER_CLAIM, Claim
-from daybreak.stores.kernel import moves, pass_time, resource_queue
+from daybreak.stores.kernel import flights, moves, pass_time, resource_queue
 from daybreak.stores.kernel.port import Head, Mate
 from daybreak.stores.kernel.row import LaneName, Row
 from daybreak.stores.kernel.transaction import Transaction
@@ -213,10 +213,12 @@ class Claiming:
                     candidate.queue.served += 1
                 return not is_exhausted
         rows = self._tx.take_heads([candidate.head for candidate in chosen])
+        ending = [rows[c.head.seq] for c in chosen if c.ends and c.head.seq in rows]
+        may_end = {row.seq for row in flights.free(self._tx, ending)}
         for candidate in chosen:
             self._seen.append(candidate.head.seq)
             row = rows.get(candidate.head.seq)
-            if row is None:
+            if row is None or (candidate.ends and row.seq not in may_end):
                 continue
             if candidate.ends:
                 self._ended += 1

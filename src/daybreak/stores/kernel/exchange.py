@@ -14,7 +14,7 @@ from daybreak.stores.kernel.transaction import Transaction
 def exchange(tx: Transaction, request: Exchange) -> Exchanged:
     """Do one exchange."""
     settling = Settling(tx)
-    settled = settling.settle(request.settle) if request.settle else []
+    settled = settling.settle(request.settle, request.insert) if request.settle else []
     if settling.inserts:
         insert(tx, settling.inserts, bounded=False)
     if settling.puts:

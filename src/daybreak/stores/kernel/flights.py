@@ -6,11 +6,11 @@ but only if nobody else has them locked (`Transaction.load_free`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from daybreak.core.flights import flight_cause
-from daybreak.core.model import State
+from daybreak.core.flights import flight_cause, flight_of
+from daybreak.core.model import JobSpec, State
 from daybreak.stores.kernel.port import FlightEntry
 from daybreak.stores.kernel.row import Row
 
@@ -37,8 +37,19 @@ class Flights:
         if not wanted:
             return
         self._tx.lock_names("flight", wanted)
-        found = self._tx.read_flights(wanted)
-        for flight in wanted:
+        self._read(wanted)
+
+    def load_free(self, flights: Iterable[str]) -> set[str]:
+        """Lock and read those that nobody else has locked, and return all that this transaction has locked."""
+        wanted = set(flights)
+        unknown = sorted(wanted - self._by_flight.keys())
+        if unknown and (free := self._tx.lock_free_names("flight", unknown)):
+            self._read(free)
+        return wanted & self._by_flight.keys()
+
+    def _read(self, flights: Sequence[str]) -> None:
+        found = self._tx.read_flights(flights)
+        for flight in flights:
             entry = found.get(flight)
             self._by_flight[flight] = None if entry is None else self._keep(entry)
 
@@ -130,10 +141,22 @@ class Flights:
             self._tx.add_room(task, more, bytes_more)
 
 
-def lock(tx: Transaction, rows: Iterable[Row]) -> None:
+def lock(tx: Transaction, rows: Iterable[Row], specs: Iterable[JobSpec] = ()) -> None:
     """Lock the flights of these jobs together: one after the other could be a deadlock."""
-    if flown := [row.flight for row in rows if row.flight is not None]:
+    flown = [row.flight for row in rows if row.flight is not None]
+    flown += [flight for spec in specs if (flight := flight_of(spec)) is not None]
+    if flown:
         tx.flights.load(flown)
+
+
+def free(tx: Transaction, rows: Collection[Row]) -> Collection[Row]:
+    """Those of these jobs that may be changed now: their flights are locked, if they have any. The others wait for the
+    next transaction: this one has other locks, and to wait for more could be a deadlock."""
+    flown = [row.flight for row in rows if row.flight is not None]
+    if not flown:
+        return rows
+    locked = tx.flights.load_free(flown)
+    return [row for row in rows if row.flight is None or row.flight in locked]
 
 
 def leave(tx: Transaction, row: Row) -> None:

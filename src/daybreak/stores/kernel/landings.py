@@ -154,9 +154,7 @@ def _land(tx: Transaction, entry: FlightEntry) -> None:
 
 def land_due(tx: Transaction, limit: int) -> None:
     """Look after followers that earlier transactions have left: about as many as the limit."""
-    keys = tx.landing_flights(1 + limit // FOLLOWERS_PER_COMMIT)
-    tx.flights.load(keys)
-    for flight in keys:
+    for flight in sorted(tx.flights.load_free(tx.landing_flights(1 + limit // FOLLOWERS_PER_COMMIT))):
         entry = tx.flights[flight]
         if entry is None or not entry.landing:
             continue
@@ -191,9 +189,9 @@ def _make_room(tx: Transaction, row: Row, entry: FlightEntry) -> None:
     if has_room(row.options.cache, count, size):
         return
     keys = tx.least_used(entry.task, DROPPED_PER_COMMIT)
-    tx.flights.load(keys)
+    free = tx.flights.load_free(keys)
     for flight in keys:
-        old = tx.flights[flight]
+        old = tx.flights[flight] if flight in free else None
         if old is None or old is entry or not old.is_known or old.landing:
             continue
         tx.flights.drop(old)
@@ -227,8 +225,7 @@ def uncache(tx: Transaction, request: Uncache) -> Uncached:
 def drop_lapsed(tx: Transaction, limit: int) -> int:
     """Drop results that may not be used any more, up to a limit."""
     keys = tx.lapsed_flights(limit)
-    tx.flights.load(keys)
-    for flight in keys:
+    for flight in tx.flights.load_free(keys):
         entry = tx.flights[flight]
         if entry is not None and entry.is_known and not entry.landing and not entry.is_usable(tx.steady):
             tx.flights.drop(entry)

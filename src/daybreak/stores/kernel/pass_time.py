@@ -34,23 +34,20 @@ def promote(tx: Transaction, limit: int) -> int:
         due += tx.due(STEADY, tx.steady, limit)
     if wall is not None and wall <= tx.wall:
         due += tx.due(WALL, tx.wall, limit - len(due))
-    rows = tx.load(due).values()
-    flights.lock(tx, rows)
+    rows = flights.free(tx, tx.load(due).values())
     for row in rows:
         row.clock = row.due = None
         moves.settle_in(tx, row)
         tx.record(row, "due", "", state=row.state)
         landings.join(tx, row)
-    return len(due)
+    return len(rows)
 
 
 def expire(tx: Transaction, limit: int) -> int:
     """Fail the waiting jobs that have expired, up to a limit."""
     tx.write()
     expired = 0
-    rows = tx.load(tx.overdue(limit)).values()
-    flights.lock(tx, rows)
-    for row in rows:
+    for row in flights.free(tx, tx.load(tx.overdue(limit)).values()):
         # It may have started or ended while this transaction waited for its lock.
         if moves.is_overdue(tx, row) and row.state is not State.RUNNING and row.state not in FINAL:
             moves.expire(tx, row)

@@ -21,6 +21,10 @@ class FlightTables(NameTables):
     _entry_numbers: Sequence[int] = ()
     _reserved = 0
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._rooms: dict[str, tuple[int, int]] = {}  # what this transaction adds
+
     def read_flights(self, flights: Sequence[str]) -> dict[str, FlightEntry]:
         return {row[1]: _entry(row) for row in self.rows(self.sql.load_flights, (Texts(flights),))}
 
@@ -53,11 +57,21 @@ class FlightTables(NameTables):
             self.run(self.sql.insert_results, (numbers, values))
 
     def add_room(self, task: str, entries: int, size: int) -> None:
-        self.run(self.sql.add_room, (task, entries, size))
+        """Written at the end: until then, nobody waits for the row of the task."""
+        before = self._rooms.get(task, (0, 0))
+        self._rooms[task] = (before[0] + entries, before[1] + size)
 
     def read_room(self, task: str) -> tuple[int, int]:
         found = self.rows(self.sql.read_room, (task,))
-        return found[0] if found else (0, 0)
+        count, size = found[0] if found else (0, 0)
+        more = self._rooms.get(task, (0, 0))
+        return count + more[0], size + more[1]
+
+    def write_rooms(self) -> None:
+        """Write what this transaction adds to the room of tasks."""
+        for task, (entries, size) in sorted(self._rooms.items()):
+            self.run(self.sql.add_room, (task, entries, size))
+        self._rooms.clear()
 
     def least_used(self, task: str, limit: int) -> list[str]:
         return self._flights_of(self.sql.least_used_flights, task, limit)

@@ -20,6 +20,13 @@ class NameTables(StatementTransaction):
         if wanted := list(names):
             self.rows(self.sql.lock_names, (LOCK_CLASSES[kind], Texts(wanted)))
 
+    def lock_free_names(self, kind: NameKind, names: Sequence[str]) -> list[str]:
+        if not names:
+            return []
+        return [
+            name for (name,) in self.rows(self.sql.lock_free_names, (Texts(names), LOCK_CLASSES[kind], Texts(names)))
+        ]
+
     def read_keys(self, keys: Sequence[str]) -> dict[str, KeyEntry]:
         self._write_spent_keys()
         found = self.rows(self.sql.keys_of, (Texts(keys),))

@@ -93,7 +93,7 @@ class PostgresTransaction(FlightTables, SettingTables, ResourceTables):
         self.write()
         if self._recounted:  # else only a gauge that has changed would be written
             self.write_gauges({})
-        before, lanes, locked = self.mark(), self.lanes, set(self._locked)
+        before, lanes, locked, rooms = self.mark(), self.lanes, set(self._locked), dict(self._rooms)
         self.run("SAVEPOINT tried")
         try:
             do()
@@ -105,6 +105,7 @@ class PostgresTransaction(FlightTables, SettingTables, ResourceTables):
             self.lanes, self._locked, self._are_lanes_loaded = lanes, locked, False
             self._waiting.clear()
             self._recounted.clear()
+            self._rooms = rooms
             raise error from None
         self.run("RELEASE SAVEPOINT tried")
 
@@ -349,6 +350,7 @@ class PostgresTransaction(FlightTables, SettingTables, ResourceTables):
         self.gauges.save()
         if self._recounted:
             self.write_gauges({})
+        self.write_rooms()
         if (columns := tally_columns(self.tallies, self.lanes.numbers)) is not None:
             self.run(self.sql.add_tally, columns)
         if self.totals:
