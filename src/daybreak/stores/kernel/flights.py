@@ -43,7 +43,7 @@ class Flights:
         """Lock and read those that nobody else has locked, and return all that this transaction has locked."""
         wanted = set(flights)
         unknown = sorted(wanted - self._by_flight.keys())
-        if unknown and (free := self._tx.lock_free_names("flight", unknown)):
+        if unknown and (free := self._tx.lock_free_flights(unknown)):
             self._read(free)
         return wanted & self._by_flight.keys()
 

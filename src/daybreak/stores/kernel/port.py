@@ -192,6 +192,11 @@ class FlightTables:
         """The entries with these numbers, locked."""
         return []
 
+    def lock_free_flights(self, flights: Sequence[str]) -> list[str]:
+        """Lock those of these flights that no other transaction has locked, and return them: to wait could be a
+        deadlock."""
+        return list(flights)
+
     def next_entry(self) -> int:
         """A new number for an entry."""
         raise NotImplementedError
@@ -398,11 +403,6 @@ class Tables(FlightTables, ABC):
 
     def lock_names(self, kind: NameKind, names: Iterable[str]) -> None:
         """Lock names that may not exist yet, so that two transactions cannot create them at once."""
-
-    def lock_free_names(self, kind: NameKind, names: Sequence[str]) -> list[str]:  # noqa: ARG002
-        """Lock those of these names that no other transaction has locked, and return them: to wait could be a
-        deadlock."""
-        return list(names)
 
     def prepare_resources(self, resources: Sequence[str], *, is_bounded: bool, has_holders: bool) -> None:
         """New jobs need these resources. With `is_bounded`, their `max_waiting` decides whether a job is accepted; with

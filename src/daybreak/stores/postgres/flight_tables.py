@@ -9,7 +9,7 @@ import msgspec
 
 from daybreak.stores.kernel.port import FlightEntry
 from daybreak.stores.postgres.arrays import Bigints, Blobs, Bools, Ints, Texts
-from daybreak.stores.postgres.name_tables import NameTables
+from daybreak.stores.postgres.name_tables import LOCK_CLASSES, NameTables
 
 MAX_RESERVED: Final = 256
 unpack_parts = msgspec.json.Decoder(dict[str, str]).decode
@@ -24,6 +24,11 @@ class FlightTables(NameTables):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._rooms: dict[str, tuple[int, int]] = {}  # what this transaction adds
+
+    def lock_free_flights(self, flights: Sequence[str]) -> list[str]:
+        wanted = Texts(flights)
+        found = self.rows(self.sql.lock_free_flights, (wanted, LOCK_CLASSES["flight"], wanted))
+        return [flight for (flight,) in found]
 
     def read_flights(self, flights: Sequence[str]) -> dict[str, FlightEntry]:
         return {row[1]: _entry(row) for row in self.rows(self.sql.load_flights, (Texts(flights),))}

@@ -18,14 +18,8 @@ class NameTables(StatementTransaction):
 
     def lock_names(self, kind: NameKind, names: Iterable[str]) -> None:
         if wanted := list(names):
-            self.rows(self.sql.lock_names, (LOCK_CLASSES[kind], Texts(wanted)))
-
-    def lock_free_names(self, kind: NameKind, names: Sequence[str]) -> list[str]:
-        if not names:
-            return []
-        return [
-            name for (name,) in self.rows(self.sql.lock_free_names, (Texts(names), LOCK_CLASSES[kind], Texts(names)))
-        ]
+            statement = self.sql.lock_flights if kind == "flight" else self.sql.lock_names
+            self.rows(statement, (LOCK_CLASSES[kind], Texts(wanted)))
 
     def read_keys(self, keys: Sequence[str]) -> dict[str, KeyEntry]:
         self._write_spent_keys()

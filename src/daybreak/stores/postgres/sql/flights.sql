@@ -73,6 +73,19 @@ FROM daybreak.flight f WHERE f.flight = ANY (%b::text[])
 -- name: lock_free_delayed
 SELECT p.seq FROM daybreak.delayed p WHERE p.seq = ANY (%b::bigint[]) FOR UPDATE SKIP LOCKED
 
+-- name: lock_flights
+-- As `lock_names`, but for this schema alone: `lock_free_flights` tells whether another transaction has one.
+SELECT pg_advisory_xact_lock(%b::integer, a.h)
+FROM (SELECT DISTINCT hashtext('daybreak.' || n) AS h FROM unnest(%b::text[]) n ORDER BY 1) a
+
+-- name: lock_free_flights
+-- Locks those that no other transaction has locked, and returns them. Names whose hashes are equal share a lock.
+SELECT n.name FROM unnest(%b::text[]) AS n(name) JOIN (
+    SELECT h.h, pg_try_advisory_xact_lock(%b::integer, h.h) AS is_locked
+    FROM (SELECT DISTINCT hashtext('daybreak.' || n) AS h FROM unnest(%b::text[]) n OFFSET 0) h OFFSET 0) l
+ON l.h = hashtext('daybreak.' || n.name)
+WHERE l.is_locked
+
 -- name: lock_free_held
 SELECT p.seq FROM daybreak.held p WHERE p.seq = ANY (%b::bigint[]) FOR UPDATE SKIP LOCKED
 

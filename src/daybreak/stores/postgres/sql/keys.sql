@@ -39,13 +39,6 @@ WHERE i.key = ANY (%b::text[])
 SELECT pg_advisory_xact_lock(%b::integer, hashtext(a.name))
 FROM (SELECT DISTINCT hashtext(n) AS h, min(n) AS name FROM unnest(%b::text[]) n GROUP BY hashtext(n) ORDER BY 1) a
 
--- name: lock_free_names
--- Only those that no other transaction has locked. Names whose hashes are equal are locked together.
-SELECT n.name FROM unnest(%b::text[]) AS n(name) JOIN (
-    SELECT h.h, pg_try_advisory_xact_lock(%b::integer, h.h) AS is_locked
-    FROM (SELECT DISTINCT hashtext(n) AS h FROM unnest(%b::text[]) n OFFSET 0) h OFFSET 0) l ON l.h = hashtext(n.name)
-WHERE l.is_locked
-
 -- name: purge_keys
 -- `dropped` is checked again on the locked row: a submission may have reused the key while this statement waited.
 DELETE FROM daybreak.idem i WHERE i.dropped <= %b::bigint AND i.key IN (
