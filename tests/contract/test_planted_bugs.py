@@ -9,7 +9,7 @@ import inspect
 from datetime import timedelta
 
 import pytest
-from bugs import batches, counting, jobs, names, resources, stores, versions
+from bugs import batches, counting, detached, jobs, names, resources, stores, versions
 from bugs.planting import Bug
 from sqlite_programs import SqlitePrograms
 
@@ -265,6 +265,21 @@ BUGS = [
     ("batches", batches.token_comes_back_with_the_head, "test_an_unused_call_returns_its_token_only_as_a_whole"),
     ("batches", batches.repeated_claim_tears_calls_apart, "test_a_repeated_claim_answers_the_same_calls"),
     ("batches", batches.call_is_not_counted, "test_calls_and_elements_are_counted_when_the_head_is_settled"),
+    ("detached", detached.detached_is_lost, "test_a_detached_job_times_out_at_its_deadline_and_no_death_is_charged"),
+    ("detached", detached.taken_over_is_attached, "test_a_reaper_that_dies_leaves_a_detached_job_detached"),
+    ("detached", detached.any_fence_finishes, "test_the_fence_of_another_attempt_finishes_nothing"),
+    ("detached", detached.any_fence_detaches, "test_only_the_fence_of_the_attempt_detaches_a_job"),
+    ("detached", detached.detached_frees_its_slot, "test_a_detached_job_keeps_its_slots_until_it_ends"),
+    ("detached", detached.worker_keeps_the_lease, "test_a_late_heartbeat_of_the_worker_changes_nothing"),
+    ("detached", detached.repeated_claim_finds_it, "test_a_repeated_claim_does_not_return_a_detached_job"),
+    ("detached", detached.deadline_is_forgotten, "test_a_detached_job_runs_on_without_a_worker"),
+    ("detached", detached.deadline_is_forgotten, "test_a_new_deadline_counts_from_when_it_was_set"),
+    ("detached", detached.detached_in_silence, "test_the_event_of_a_detached_job_names_its_deadline_and_who_set_it"),
+    ("detached", detached.every_detachment_is_told, "test_a_repeated_detachment_is_not_told_again"),
+    ("detached", detached.checkpoint_is_dropped, "test_a_checkpoint_and_progress_come_with_the_detachment"),
+    ("detached", detached.cancel_only_asks, "test_cancelling_a_detached_job_ends_it_at_once"),
+    ("detached", detached.cancel_is_forgotten, "test_a_job_that_is_being_cancelled_ends_when_it_is_detached"),
+    ("detached", detached.detached_for_good, "test_a_detached_job_that_is_retried_is_no_longer_detached"),
 ]  # fmt: skip
 
 # Promise 13 is about files, which the memory store has not: these are bugs of the SQLite store.
