@@ -14,7 +14,6 @@ from daybreak.core.model import Job
 from daybreak.core.units import span
 from daybreak.files import Blobs, FileStore, open_blobs
 from daybreak.values.file import MARK, Content, File, collecting, contents_in, digests_in, opening
-from daybreak.values.result import SPILL_ABOVE, spilled
 
 if TYPE_CHECKING:
     from daybreak.api.store_sessions import Sessions
@@ -73,17 +72,9 @@ class AppFiles:
         await self._sessions.here(self._put(contents))
         return encoded
 
-    async def encode_result(self, encode: Callable[[], bytes]) -> bytes:
-        """Encode a result as a worker does: a large one is stored as a content of its own."""
-
-        def collect() -> tuple[bytes, list[Content]]:
-            with collecting() as contents:
-                encoded = encode()
-                return spilled(encoded) if len(encoded) > SPILL_ABOVE else encoded, list(contents.values())
-
-        encoded, contents = await asyncio.to_thread(collect)
+    async def put(self, contents: Iterable[Content]) -> None:
+        """Store contents before something refers to them."""
         await self._put_into_store(contents)
-        return encoded
 
     async def _put(self, contents: Iterable[Content]) -> None:
         spool = self._sessions.spool

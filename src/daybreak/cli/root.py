@@ -29,6 +29,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Inspect and manage": {
         "jobs": ("daybreak.cli.jobs", "List, show and change jobs."),
         "runs": ("daybreak.cli.runs", "List, show, export and change runs."),
+        "finish": ("daybreak.cli.finish", "End a job whose work went on elsewhere."),
         "why": ("daybreak.cli.why", "Say why a job waits, and what to do."),
         "queues": ("daybreak.cli.queues", "List queues and change their settings."),
         "resources": ("daybreak.cli.resources", "List shared resources and change their limits."),

@@ -87,6 +87,8 @@ async def ask_for_stack(
     `get` reads the job again. If the worker does not answer, the note of what is returned says so."""
     if job.state is not State.RUNNING or job.worker is None:
         raise WrongState(job.id, job.state.value, "only a running job has a stack")
+    if job.detached:
+        raise WrongState(job.id, job.state.value, "its work goes on elsewhere, and no worker knows its stack")
     if not await store.records("worker", job.worker):
         return _without_answer(job, world, f"it is held by {job.worker}, which is no worker: a lock or a consumer")
     before = await _answer_of(store, job.id)

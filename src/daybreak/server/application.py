@@ -27,6 +27,7 @@ from daybreak.server.routes import (
     audit,
     blobs,
     cache,
+    detached_jobs,
     events,
     health,
     job_changes,
@@ -49,6 +50,7 @@ from daybreak.server.settings import ServerSettings
 ALL: Final[tuple[Routes, ...]] = (
     jobs.routes,
     job_changes.routes,
+    detached_jobs.routes,
     runs.routes,
     sagas.routes,
     schedules.routes,

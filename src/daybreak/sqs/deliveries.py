@@ -115,7 +115,7 @@ async def read_delivery(store: Store, job: str) -> DeliveryRecord | None:
 
 async def delivery_of(store: Store, job: Job) -> DeliveryRecord | None:
     """The delivery that runs this job now; None if it does not run, or no remote worker has begun it."""
-    if job.state is not State.RUNNING or job.spec.holder is not None:
+    if job.state is not State.RUNNING or job.spec.holder is not None or job.detached:
         return None
     found = await read_delivery(store, job.id)
     return found if found is not None and found.fence == job.fence else None
@@ -124,7 +124,7 @@ async def delivery_of(store: Store, job: Job) -> DeliveryRecord | None:
 async def deliveries_of(store: Store, jobs: Sequence[Job]) -> list[DeliveryRecord | None]:
     """The delivery that runs each of these jobs now. One read of the store at most, and none if no dispatcher sent
     them."""
-    sent = [job for job in jobs if job.state is State.RUNNING and is_dispatcher(job.worker)]
+    sent = [job for job in jobs if job.state is State.RUNNING and not job.detached and is_dispatcher(job.worker)]
     if len(sent) <= 1:
         found = {job.id: await read_delivery(store, job.id) for job in sent}
     else:

@@ -39,11 +39,11 @@ def status_of(job: Job, delivery: DeliveryRecord | None, now: datetime) -> TaskS
         delivery = None
     is_running = job.state is State.RUNNING
     remote = delivery if is_running else None
-    is_dispatched = is_running and remote is None and is_dispatcher(job.worker)
+    is_dispatched = is_running and remote is None and not job.detached and is_dispatcher(job.worker)
     in_progress = is_running and not is_dispatched
     age: timedelta | None = None if remote is None else remote.heartbeat_age(job, now)
     worker = None
-    if in_progress:
+    if in_progress and not job.detached:
         worker = job.worker if remote is None else remote.worker
     reason = None if job.failure is None else str(job.failure)
     if job.state is State.CANCELLED:

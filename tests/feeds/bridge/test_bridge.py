@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
+from datetime import timedelta
 
 import pytest
 from bridge_rig import BridgeRig, about, submit, until
@@ -14,6 +15,8 @@ from cloudevents.core.v1.event import CloudEvent
 
 from daybreak.core.model import State
 from daybreak.feeds.bridge.channels.channel import ChannelError, Outgoing
+from daybreak.store.protocol import Beat
+from daybreak.testing.contract.builders import claim_jobs
 
 
 @pytest.fixture
@@ -146,7 +149,7 @@ async def test_messages_cancel_jobs_by_id_and_by_key(rig: BridgeRig):
         await rig.send(
             about("cancel", "c1", key="first", note="not needed"), about("cancel", "c2", job=second.id),
             about("cancel", "c3", key="first"), about("cancel", "c4", key="nobody"),
-            about("cancel", "c5", job="nobody"), about("completed", "c6", key="third", fence=1), about("cancel", "c7"),
+            about("cancel", "c5", job="nobody"), about("completed", "c6", key="third", result=3), about("cancel", "c7"),
         )  # fmt: skip
         letters = await rig.read(rig.topics.dead, 4)
         await until(lambda: runner.intake.counts.finished == 3, "the cancels")
@@ -155,8 +158,45 @@ async def test_messages_cancel_jobs_by_id_and_by_key(rig: BridgeRig):
     reasons = {letter.headers["daybreak-id"]: letter.headers["daybreak-reason"] for letter in letters}
     assert "no job has the key 'nobody'" in reasons["c4"]
     assert "no job has the id 'nobody'" in reasons["c5"]
-    assert "'completed'" in reasons["c6"]
+    assert "it is not detached" in reasons["c6"]
     assert 'by "job" (its id) or by "key"' in reasons["c7"]
+
+
+async def test_messages_end_work_that_goes_on_elsewhere_once_and_by_its_fence(rig: BridgeRig):
+    names = ["done", "failed", "slow", "gone", "wrong"]
+    async with rig.running() as runner:
+        await rig.send(*[submit(number, key=name) for number, name in enumerate(names)])
+        await until(lambda: runner.intake.counts.submitted == 5, "jobs")
+        leases = await claim_jobs(rig.store, 5, queues=("work",), now=None)
+        beats = [Beat(seq=lease.seq, fence=lease.fence, lease_for=timedelta(hours=24), detach=True) for lease in leases]
+        assert all(reply.held for reply in await rig.store.extend(beats))
+        await rig.send(
+            about("completed", "m1", key="done", fence=1, result=7),
+            about("completed", "m2", key="done", fence=1, result=7),  # it came twice
+            about("completed", "m3", key="done", fence=1, result=8),  # it says something else, and is late
+            about("failed", "m4", key="failed", fence=1, error="no such image", permanent=True),
+            about("timeout", "m5", key="slow", fence=1, note="60 s of CPU"),
+            about("completed", "m6", key="slow", fence=1, result=7),  # the attempt is over
+            about("cancel", "m7", key="gone", note="not needed"),
+            about("completed", "m8", key="gone", fence=1, result=7),
+            about("completed", "m9", key="done", fence=2, result=7),  # there is no such attempt
+            about("completed", "m10", key="wrong", fence=1, result="seven"),  # the task returns a number
+            about("completed", "m11", job="nobody", fence=1),
+        )
+        letters = await rig.read(rig.topics.dead, 2)
+        await until(lambda: runner.intake.counts.finished + runner.intake.counts.late == 9, "the outcomes")
+        assert (runner.intake.counts.finished, runner.intake.counts.late) == (5, 4)
+    jobs = {job.spec.key: job for job in await rig.jobs()}
+    assert {name: jobs[name].state for name in names} == {
+        "done": State.COMPLETED, "failed": State.FAILED, "slow": State.SCHEDULED, "gone": State.CANCELLED,
+        "wrong": State.RUNNING,
+    }  # fmt: skip
+    assert (jobs["done"].result, jobs["slow"].timeouts, jobs["wrong"].detached) == (b"7", 1, True)
+    [*_, last] = await rig.client.history(jobs["done"].id)
+    assert (last.kind, last.by) == ("completed", f"bridge {rig.topics.incoming}")
+    reasons = {letter.headers["daybreak-id"]: letter.headers["daybreak-reason"] for letter in letters}
+    assert "result" in reasons["m10"]
+    assert "no job has the id 'nobody'" in reasons["m11"]
 
 
 async def test_events_come_in_order_per_job_as_cloud_events(rig: BridgeRig):

@@ -9,6 +9,7 @@ from typing import Any
 from daybreak import values
 from daybreak.api.job_history import ran_for, runner_of, waited_for
 from daybreak.api.views.scalars import instant
+from daybreak.client.finish import Finished
 from daybreak.core.events import Event
 from daybreak.core.metadata import decode_meta
 from daybreak.core.model import Job
@@ -45,6 +46,7 @@ def job_view(
         "meta": decode_meta(spec.meta),
         "resources": [{"resource": need.resource, "slots": need.slots} for need in spec.options.resources],
         "worker": runner_of(job, history, delivery),
+        "detached_until": instant(job.leased_until) if job.detached else None,
         "cached_from": job.cached_from,
         "created_at": instant(job.created_at),
         "updated_at": instant(job.updated_at),
@@ -74,7 +76,8 @@ def event_view(event: Event) -> dict[str, Any]:
     fields = {
         name: getattr(event, name) for name in ("n", "kind", "by", "state", "reason", "priority", "attempt", "fence")
     }
-    fields |= {"at": instant(event.at), "run_at": instant(event.run_at), "note": event.note, "error": event.error}
+    fields |= {"at": instant(event.at), "run_at": instant(event.run_at), "deadline": instant(event.deadline)}
+    fields |= {"note": event.note, "error": event.error}
     return {name: value for name, value in fields.items() if value not in (None, "")}
 
 
@@ -87,6 +90,17 @@ def feed_event_view(event: Event) -> dict[str, Any]:
 def amendment_view(answer: Amendment) -> dict[str, Any]:
     """The result of one change: the job's id, the verdict, and the state that the job was in."""
     return {"id": answer.job, "verdict": answer.verdict, "state": answer.state.value if answer.state else None}
+
+
+def finished_view(finished: Finished) -> dict[str, Any]:
+    """What became of a finished job, as JSON data."""
+    return {
+        "id": finished.job,
+        "state": finished.state.value,
+        "attempt": finished.attempt,
+        "fence": finished.fence,
+        "repeated": finished.repeated,
+    }
 
 
 def plain_value(data: bytes) -> object:

@@ -24,9 +24,9 @@ from daybreak.policy.resources import LOCK_PREFIX
 from daybreak.tasks.command_tasks import COMMAND_TASKS
 
 CauseKind = Literal[
-    "ended", "running", "cancelling", "lost worker", "suspended", "scheduled", "retry delay", "paused", "no worker",
-    "unknown task", "unserved queue", "draining", "max_running", "lock", "resource", "rate", "breaker", "retry budget",
-    "behind others", "workers busy", "about to start", "dispatched", "same computation",
+    "ended", "running", "elsewhere", "cancelling", "lost worker", "suspended", "scheduled", "retry delay", "paused",
+    "no worker", "unknown task", "unserved queue", "draining", "max_running", "lock", "resource", "rate", "breaker",
+    "retry budget", "behind others", "workers busy", "about to start", "dispatched", "same computation",
     "lingering",
 ]  # fmt: skip
 MIN_DURATIONS: Final = 3  # with fewer ended jobs no start is predicted
@@ -97,6 +97,8 @@ def _saga_of(spec: JobSpec) -> SagaPart | None:
 
 def _causes(here: Situation) -> Iterator[Cause]:
     match here.job.state:
+        case State.RUNNING if here.job.detached:
+            yield _elsewhere(here)
         case State.RUNNING if here.dispatcher is not None and not here.job.cancelling:
             yield from _dispatched(here, here.dispatcher)
         case State.RUNNING:
@@ -144,6 +146,19 @@ def _running(here: Situation) -> Cause:
         age = here.delivery.heartbeat_age(job, here.now)
         text = f"{text}; {here.delivery.worker} sent its last heartbeat {lasted(age)} ago"
     return Cause(kind="running", text=text)
+
+
+def _elsewhere(here: Situation) -> Cause:
+    """No worker has the job: whoever runs its work ends it."""
+    job = here.job
+    deadline = f", deadline {ago(job.leased_until, here.now)}" if job.leased_until is not None else ""
+    since = f" for {lasted(here.now - job.started_at)}" if job.started_at is not None else ""
+    held = "; it will be suspended when this attempt ends" if job.suspending else ""
+    return Cause(
+        kind="elsewhere",
+        text=f"it has run{since}, and goes on elsewhere{deadline}, attempt {job.attempt}{held}",
+        command=("finish", job.id, "--fence", str(job.fence), "--result", "JSON"),
+    )
 
 
 def _dispatched(here: Situation, dispatcher: WorkerInfo) -> Iterator[Cause]:

@@ -54,7 +54,7 @@ async def _held(client: Client, live: list[WorkerInfo]) -> dict[tuple[str, bool]
     while True:
         page = await client.find(state=State.RUNNING, limit=_PAGE, cursor=cursor)
         for job in page.jobs:
-            if job.worker in on_loop:
+            if job.worker in on_loop and not job.detached:
                 held[job.worker, job.spec.task in on_loop[job.worker]].append(job.id)
         checked += len(page.jobs)
         if (cursor := page.cursor) is None:

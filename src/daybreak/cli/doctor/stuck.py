@@ -25,7 +25,9 @@ _MAX_IDS: Final = 5  # in a command
 async def about_stuck(client: Client, session: Session, now: datetime) -> AsyncIterator[Finding]:
     """Jobs whose lease has expired are not reported here: that is a finding of its own."""
     page = await client.find(state=State.RUNNING, limit=_MAX_CHECKED)
-    running = [job for job in page.jobs if job.spec.holder is None and (job.leased_until or now) >= now]
+    running = [
+        job for job in page.jobs if job.spec.holder is None and not job.detached and (job.leased_until or now) >= now
+    ]
     usual: dict[str, timedelta | None] = {}
     endless: list[Job] = []
     deaf: list[Job] = []

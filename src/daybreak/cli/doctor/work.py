@@ -24,6 +24,7 @@ from daybreak.client.client import Client
 from daybreak.config import closest
 from daybreak.core.model import UNFINISHED, State
 from daybreak.core.text import ago, counted, number, safe
+from daybreak.services.reaper import LONG_ENOUGH
 from daybreak.store.protocol import Finding, Tally, ok_finding
 from daybreak.tasks.command_tasks import COMMAND_TASKS, EXEC
 
@@ -208,7 +209,13 @@ def _gone(workers: list[WorkerInfo], now: datetime) -> Iterator[Finding]:
 
 async def _leases(client: Client, session: Session, now: datetime) -> AsyncIterator[Finding]:
     page = await client.find(state=State.RUNNING, limit=_MAX_CHECKED)
-    lapsed = [job for job in page.jobs if job.leased_until is not None and now - job.leased_until > MAX_SKEW]
+    # After an outage, the deadline of work that goes on elsewhere is enforced later.
+    lapsed = [
+        job
+        for job in page.jobs
+        if job.leased_until is not None
+        and now - job.leased_until > (LONG_ENOUGH + MAX_SKEW if job.detached else MAX_SKEW)
+    ]
     if lapsed:
         yield Finding(
             f"{counted(len(lapsed), 'running job holds', 'running jobs hold')} a lease that expired more than 30 s ago",

@@ -138,6 +138,8 @@ def detail(job: Job) -> str:
     texts: list[Any] = []
     if job.state is State.RUNNING:
         texts = ["asked to stop" if job.cancelling else "asked to suspend" if job.suspending else "", job.message]
+        if job.detached:
+            texts.append("goes on elsewhere")
     elif job.state is State.BLOCKED:
         texts = [f"waiting for {job.blocked_on}"]
     elif job.state is State.SUSPENDED:

@@ -90,6 +90,7 @@ async def facts(client: Client, job: Job, history: list[Event], now: datetime) -
         ),
         ("worker", await _worker(client, job, history, now)),
         ("call", await _call(client, job)),
+        ("elsewhere", f"until {local(job.leased_until)}: no worker has it" if job.detached else ""),
         (
             "submitted",
             f"{local(job.created_at)}, {ago(job.created_at, now)}" + (f", by {safe(spec.by)}" if spec.by else ""),
@@ -224,6 +225,7 @@ def event_detail(event: Event) -> str:
         if event.kind == "reprioritised" and event.priority is not None
         else "",
         f"not before {clock(event.run_at)}" if event.run_at else "",
+        f"deadline {clock(event.deadline)}" if event.deadline else "",
         event.note,
         event.error,
     ]
@@ -237,6 +239,8 @@ def _next_step(job: Job) -> str:
         State.SUSPENDED: ("Resume it with", "resume"),
         State.COMPLETED: ("Print only its result with", "result"),
     }
+    if job.detached:
+        return f"Finish it with: {session().command('finish', job.id, '--fence', str(job.fence), '--result', 'JSON')}"
     phrase, action = words.get(job.state, ("Wait for its result with", "result"))
     wait = () if job.state in FINAL or action != "result" else ("--wait",)
     return f"{phrase}: {session().command('jobs', action, job.id, *wait)}"

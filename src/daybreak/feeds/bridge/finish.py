@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from daybreak.client.client import Client
-from daybreak.core.errors import JobNotFound
+from daybreak.core.errors import AttemptOver, JobNotFound
 from daybreak.core.text import safe
-from daybreak.feeds.bridge.messages import Cancel, Finish
+from daybreak.feeds.bridge.messages import Cancel, Completed, Failed, Finish, TimedOut
+
+if TYPE_CHECKING:
+    from daybreak.api.app import Daybreak
 
 
 class NotFinished(Exception):
     """The message cannot end a job, now or later; its text says why."""
 
 
-async def finish(client: Client, message: Finish) -> None:
-    """Apply a message. Nothing is wrong if the job has ended already. Raises NotFinished if it can never be applied."""
+async def finish(app: Daybreak, client: Client, message: Finish) -> str:
+    """Apply a message. Returns why it came too late to change anything; empty if it is applied, now or before. Raises
+    NotFinished if it can never be applied."""
     job = await _job_of(client, message)
-    if isinstance(message, Cancel):
-        await _cancel(client, job, message.note)
-        return
-    kind = message.__struct_config__.tag
-    raise NotFinished(
-        f"a message of kind {kind!r} ends work that a job handed to another system, and this version of Daybreak "
-        "has no such jobs; of the messages about jobs it reads 'cancel'"
-    )
+    try:
+        if isinstance(message, Cancel):
+            await client.cancel(job, note=message.note)
+        else:
+            await app.afinish(job, **_outcome(message), fence=message.fence, by=client.by)
+    except JobNotFound:
+        raise NotFinished(f"no job has the id {safe(job)!r}") from None
+    except AttemptOver as error:
+        return str(error)
+    return ""
+
+
+def _outcome(message: Completed | Failed | TimedOut) -> dict[str, Any]:
+    match message:
+        case Completed(result=result):
+            return {"result": result}
+        case Failed(error=error, permanent=permanent):
+            return {"error": error or "it failed where it went on", "permanent": permanent}
+        case TimedOut(note=note):
+            return {"timed_out": True, "note": note}
 
 
 async def _job_of(client: Client, message: Finish) -> str:
@@ -35,11 +53,3 @@ async def _job_of(client: Client, message: Finish) -> str:
     if known.is_spent:
         raise NotFinished(f"the job with the key {safe(message.key)!r} has ended and was purged")
     return known.job
-
-
-async def _cancel(client: Client, job: str, note: str) -> None:
-    """Cancelling a job that is cancelled, asked to stop or ended changes nothing."""
-    try:
-        await client.cancel(job, note=note)
-    except JobNotFound:
-        raise NotFinished(f"no job has the id {safe(job)!r}") from None

@@ -46,6 +46,7 @@ class Counts(Struct):
     submitted: int = 0
     repeated: int = 0
     finished: int = 0
+    late: int = 0
     dead: int = 0
     full: int = 0
 
@@ -189,12 +190,16 @@ class Intake:
 
     async def _finish(self, channel: Channel, message: Message, reading: Finish) -> None:
         try:
-            await finish(self._client, reading)
+            late = await finish(self._app, self._client, reading)
         except (NotFinished, BadInput, Refused) as error:
             await self._dead_letter(channel, message, str(error))
             return
         await channel.acknowledge([message])
-        self.counts.finished += 1
+        if late:
+            self.counts.late += 1
+            _log.info("bridge %s: %s", safe(self._bridge.name), safe(late))
+        else:
+            self.counts.finished += 1
 
     async def _dead_letter(self, channel: Channel, message: Message, reason: str) -> None:
         topics = self._bridge.topics

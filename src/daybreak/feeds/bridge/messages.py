@@ -18,6 +18,7 @@ MAX_BODY: Final = 64 * 1024 * 1024  # far above what the arguments of a job may 
 PREFIX: Final = "daybreak."  # the type of a CloudEvent is daybreak.submit.v1
 
 Text = Annotated[str, Meta(min_length=1, max_length=200)]
+Fence = Annotated[int, Meta(ge=1)]  # the number that ctx.fence gave to an attempt
 
 
 class _Message(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -56,24 +57,26 @@ class Cancel(_AboutJob, frozen=True, kw_only=True, tag="cancel"):
 
 
 class Completed(_AboutJob, frozen=True, kw_only=True, tag="completed"):
-    """The work of a job that was handed to another system is done. With a `fence`, only that attempt is ended."""
+    """The work of a job that went on elsewhere is done. `fence` names the attempt; without it, the one that is detached
+    now is ended."""
 
-    fence: int | None = None
+    fence: Fence | None = None
     result: Any = None
 
 
 class Failed(_AboutJob, frozen=True, kw_only=True, tag="failed"):
-    """The work of a job that was handed to another system failed. Policy decides whether it is retried."""
+    """The work of a job that went on elsewhere failed. Policy decides whether it is retried, unless the failure is
+    `permanent`."""
 
-    fence: int | None = None
+    fence: Fence | None = None
     error: Annotated[str, Meta(max_length=10_000)] = ""
     permanent: bool = False
 
 
 class TimedOut(_AboutJob, frozen=True, kw_only=True, tag="timeout"):
-    """The work of a job that was handed to another system took too long there."""
+    """The work of a job that went on elsewhere took too long there."""
 
-    fence: int | None = None
+    fence: Fence | None = None
     note: Annotated[str, Meta(max_length=1000)] = ""
 
 

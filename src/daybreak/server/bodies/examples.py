@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from daybreak.server.bodies.base import EXAMPLE_ID, ProblemBody
 from daybreak.server.bodies.cache import CacheBody, ClearBody, InvalidateBody
+from daybreak.server.bodies.detached_jobs import ExtendBody, FinishBody, FinishedBody
 from daybreak.server.bodies.health import Health, Readiness
 from daybreak.server.bodies.job_changes import BulkAnswer, BulkBody, Changed, JobReleaseBody, NoteBody, PriorityBody
 from daybreak.server.bodies.jobs import JobBody
@@ -58,6 +59,7 @@ EXAMPLES: Final[dict[type[Struct], Any]] = {
         "meta": {},
         "resources": [],
         "worker": "mailer-1",
+        "detached_until": None,
         "cached_from": None,
         "created_at": "2026-01-31T18:00:00Z",
         "updated_at": "2026-01-31T18:00:02Z",
@@ -73,6 +75,9 @@ EXAMPLES: Final[dict[type[Struct], Any]] = {
     BatchBody: {"jobs": [{"task": "send_mail", "args": {"to": "ann@example.com"}}]},
     NoteBody: {"note": "the mail server is down"},
     JobReleaseBody: {"note": "its machine is frozen", "charge": False},
+    FinishBody: {"fence": 1, "result": {"pages": 3}},
+    FinishedBody: {"id": EXAMPLE_ID, "state": "completed", "attempt": 1, "fence": 1, "repeated": False},
+    ExtendBody: {"deadline": "24h", "fence": 1},
     PriorityBody: {"priority": "critical"},
     Changed: {"id": EXAMPLE_ID, "verdict": "done", "state": "queued"},
     BulkBody: {"action": "retry", "filter": {"queue": "mail", "reason": "exhausted"}, "dry_run": True},

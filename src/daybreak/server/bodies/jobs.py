@@ -59,6 +59,7 @@ class JobBody(Answer, frozen=True):
     meta: dict[str, Any]
     resources: list[NeedBody]
     worker: str | None
+    detached_until: str | None
     cached_from: str | None
     created_at: str
     updated_at: str
@@ -120,6 +121,7 @@ class EventBody(Answer, frozen=True):
     attempt: int | None = None
     fence: int | None = None
     run_at: str | None = None
+    deadline: str | None = None
     note: str | None = None
     error: str | None = None
 

@@ -85,7 +85,8 @@ async def show_workers_page(call: Call[None, None]) -> Any:
     now = moment(client.wall())
     running: dict[str, list[Any]] = {}
     for job in (await client.find(state=State.RUNNING, limit=500)).jobs:
-        running.setdefault(job.worker or "", []).append(job)
+        if not job.detached:
+            running.setdefault(job.worker or "", []).append(job)
     workers = [(worker, worker.state(now), running.get(worker.id, [])) for worker in await read_workers(client)]
     return render(call, "workers.html", page="workers", workers=workers, worker_memory=_memory_of)
 
