@@ -74,6 +74,10 @@ def run(work: str, place: Path, jobs: int, options: dict[str, int]) -> Timed:
             from benchmarks import sweeps
 
             return sweeps.sweep(store, place, jobs)
+        case ["hits", store]:
+            from benchmarks.hits import hits
+
+            return hits(store, place, jobs)
         case ["naps", kind, store]:
             from benchmarks import naps
 

@@ -219,6 +219,9 @@ def crowds(store: str) -> list[tuple[str, str, int, str, tuple[Goal, ...]]]:
          (of_figure(1.3, 1, "x as long", at_most=True),)),
         ("lock of 10,000 waiters", f"locks {store}", 10_000, "ms", ()),
         ("sweep of 100,000", f"sweep {store}", 100_000, "/s", tuple(swept)),
+        ("known result", f"hits {store}", 1000, "ms",
+         (of_figure(2, 1, "ms", at_most=True), of_figure(20, 5, "ms", at_most=True, of="p99 ms"),
+          of_figure(3, 1, "s", at_most=True, of="run s"))),
     ]  # fmt: skip
 
 
