@@ -24,11 +24,12 @@ from daybreak.adapters.plecs import PLECS_RETRY, Plecs, PlecsBusy, PlecsError, p
 
 COUNT = 16
 THREADS = 4
-ADDRESS = os.environ.get("PLECS", "")
+STARTED = "PLECS" in os.environ
+ADDRESS = os.environ.get("PLECS", "http://127.0.0.1:1080/RPC2")
 SOLVER = {"TimeSpan": float(os.environ.get("DAYBREAK_SPAN", "0.2")), "OutputTimes": [0.001, 0.002]}
 MODEL = "Vi = 24;\nduty = 0.5;\nR = 1;\n"
 app = Daybreak(os.environ.get("DAYBREAK_URL", "memory://"))
-plecs = Plecs(ADDRESS or "http://127.0.0.1:1/RPC2", timeout="10m")
+plecs = Plecs(ADDRESS, timeout="10m")
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,14 @@ class Point:
     vin: float
 
 
-@app.batch_task(size=COUNT, resource=plecs_resource(str(plecs.address)), retry=PLECS_RETRY)
+@app.batch_task(size=COUNT, resource=plecs_resource(ADDRESS), retry=PLECS_RETRY)
 def simulate(points: list[Point]) -> list[float | PlecsError]:
     name = plecs.load_by_content(points[0].model.path)
     found = plecs.simulate_batch(name, [{"Vi": point.vin} for point in points], solver=SOLVER)
     return [one if isinstance(one, PlecsError) else one.final[0] for one in found]
 
 
-@app.task(resource=plecs_resource(str(plecs.address)), retry=PLECS_RETRY)
+@app.task(resource=plecs_resource(ADDRESS), retry=PLECS_RETRY)
 def simulate_one(model: File, vin: float) -> float:
     return plecs.simulate(plecs.load_by_content(model.path), {"Vi": vin}, solver=SOLVER).final[0]
 
@@ -155,7 +156,7 @@ def main() -> int:
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="of the stand-in (all)")
     given = options.parse_args()
-    if ADDRESS:
+    if STARTED:
         print(report(measure(given.rounds), given.cores))
         return 0
     # Children import this module, so it is run again with the address in its environment.

@@ -20,7 +20,20 @@ from daybreak.worker.slot_table import SlotTable
 from daybreak.worker.supervisor.child import Child, HeldCall, HeldLease
 from daybreak.worker.supervisor.pool import Pool
 from daybreak.worker.supervisor.quarantine import Probation
-from daybreak.worker.wire import Ended, Frames, Progress, Ready, Recall, Report, Returned, Run, RunCall, Stop, to_child
+from daybreak.worker.wire import (
+    Ended,
+    Exit,
+    Frames,
+    Progress,
+    Ready,
+    Recall,
+    Report,
+    Returned,
+    Run,
+    RunCall,
+    Stop,
+    to_child,
+)
 
 TASKS = frozenset({("work", 1)})
 
@@ -51,7 +64,11 @@ class Played:
         return self
 
     def write(self, data: bytes) -> None:
-        self.sent += self._frames.feed(data)
+        messages = list(self._frames.feed(data))
+        self.sent += messages
+        if any(isinstance(message, Exit) for message in messages):
+            self.end_as = self.end_as or "it has left"
+            asyncio.get_running_loop().call_soon(self.hang_up)
 
     def close(self) -> None: ...
 
