@@ -40,9 +40,12 @@ class Point:
 
 @app.batch_task(size=COUNT, resource=plecs_resource(ADDRESS), retry=PLECS_RETRY)
 def simulate(points: list[Point]) -> list[float | PlecsError]:
+    """Each result is how many seconds the call took."""
+    start = time.perf_counter()
     name = plecs.load_by_content(points[0].model.path)
     found = plecs.simulate_batch(name, [{"Vi": point.vin} for point in points], solver=SOLVER)
-    return [one if isinstance(one, PlecsError) else one.final[0] for one in found]
+    took = time.perf_counter() - start
+    return [one if isinstance(one, PlecsError) else took for one in found]
 
 
 @app.task(resource=plecs_resource(ADDRESS), retry=PLECS_RETRY)
@@ -82,9 +85,13 @@ def batch_call(name: str, volts: list[float]) -> None:
     assert not any(isinstance(one, PlecsError) for one in found)
 
 
-def jobs_of_a_batch_task(model: File, volts: list[float]) -> None:
+def jobs_of_a_batch_task(model: File, volts: list[float]) -> float:
+    """How many seconds of it were not in the function."""
+    start = time.perf_counter()
     handles = simulate.submit_many([Point(model, vin) for vin in volts])
-    assert len([handle.result(timeout="5m") for handle in handles]) == len(volts)
+    inside = {handle.result(timeout="5m") for handle in handles}
+    assert len(inside) == 1, "it was not one call"
+    return time.perf_counter() - start - inside.pop()
 
 
 def jobs_one_by_one(model: File, volts: list[float]) -> None:
@@ -92,8 +99,9 @@ def jobs_one_by_one(model: File, volts: list[float]) -> None:
     assert len([handle.result(timeout="5m") for handle in handles]) == len(volts)
 
 
-def measure(rounds: int) -> dict[str, list[float]]:
-    """Seconds of each way, round by round, the ways in turns."""
+def measure(rounds: int, *, only_overhead: bool) -> tuple[dict[str, list[float]], list[float]]:
+    """Seconds of each way, the ways in turns; and what was outside of the function of the batch task."""
+    outside: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bench.plecs"
         path.write_text(MODEL, encoding="utf-8")
@@ -103,9 +111,11 @@ def measure(rounds: int) -> dict[str, list[float]]:
             "one by one": lambda volts: one_by_one(name, volts),
             f"{THREADS} naive threads": lambda volts: naive_threads(name, volts),
             "one batch call": lambda volts: batch_call(name, volts),
-            "jobs of a batch task": lambda volts: jobs_of_a_batch_task(model, volts),
+            "jobs of a batch task": lambda volts: outside.append(jobs_of_a_batch_task(model, volts)),
             "jobs one by one": lambda volts: jobs_one_by_one(model, volts),
         }
+        if only_overhead:
+            ways = {way: ways[way] for way in ("one batch call", "jobs of a batch task")}
         took: dict[str, list[float]] = {way: [] for way in ways}
         with app.worker(processes=1):
             simulate.submit(Point(model, 12.0)).result(timeout="1m")
@@ -117,25 +127,24 @@ def measure(rounds: int) -> dict[str, list[float]]:
                     start = time.perf_counter()
                     run(volts)
                     took[way].append(time.perf_counter() - start)
-    return took
+    return took, outside
 
 
-def report(took: dict[str, list[float]], cores: int) -> str:
+def report(took: dict[str, list[float]], outside: list[float], cores: int) -> str:
     middle = {way: median(seconds) for way, seconds in took.items()}
-    base, batch = middle["one by one"], middle["one batch call"]
-    overheads = [
-        jobs / call - 1 for jobs, call in zip(took["jobs of a batch task"], took["one batch call"], strict=True)
-    ]
+    base = next(iter(middle.values()))
+    pairs = list(zip(took["jobs of a batch task"], took["one batch call"], strict=True))
     lines = [
-        f"| {COUNT} simulations, {cores} cores | seconds, median of {len(took['one by one'])} | speedup |",
+        f"| {COUNT} simulations, {cores} cores | seconds, median of {len(pairs)} | speedup |",
         "|---|---|---|",
     ]
     lines += [f"| {way} | {seconds:.2f} | {base / seconds:.2f} |" for way, seconds in middle.items()]
     lines.append("")
-    lines.append(
-        f"Jobs of a batch task take {100 * (middle['jobs of a batch task'] / batch - 1):+.1f} % of the direct call "
-        f"(per round {', '.join(f'{100 * one:+.1f} %' for one in overheads)})."
-    )
+    ratios = [100 * (jobs / call - 1) for jobs, call in pairs]
+    share = 100 * median(outside) / middle["one batch call"]
+    told = ", ".join(f"{ratio:+.1f}" for ratio in ratios)
+    lines.append(f"Jobs of a batch task beside the direct call: {median(ratios):+.1f} % (median of {told}).")
+    lines.append(f"Outside of the function: {1000 * median(outside):.0f} ms, {share:.1f} % of the direct call.")
     return "\n".join(lines)
 
 
@@ -154,10 +163,11 @@ def stand_in(cores: int) -> Iterator[str]:
 def main() -> int:
     options = argparse.ArgumentParser("python -m benchmarks.simulations", description=__doc__)
     options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--overhead", action="store_true", help="only the batch call, directly and by jobs")
     options.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="of the stand-in (all)")
     given = options.parse_args()
     if STARTED:
-        print(report(measure(given.rounds), given.cores))
+        print(report(*measure(given.rounds, only_overhead=given.overhead), given.cores))
         return 0
     # Children import this module, so it is run again with the address in its environment.
     with stand_in(given.cores) as address, tempfile.TemporaryDirectory() as folder:

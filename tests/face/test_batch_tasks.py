@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from daybreak import BadInput, BatchTask, Context, Daybreak, File, JobFailed, Resource, Task
+from daybreak.api.metrics.families import counters_of
 from daybreak.core.model import Batching
 from daybreak.testing import inline
 
@@ -343,3 +344,19 @@ def test_statistics_tell_calls_and_how_full_they_were(app):
         task.submit_many(range(6))
         [found] = app.stats().batch_calls
     assert (found.task, found.calls, found.elements, found.average_size) == ("work", 2, 6, 3.0)
+
+
+def test_metrics_count_calls_and_their_jobs_and_no_attempt_for_them():
+    assert counters_of("calls") == ["daybreak_batch_calls"]
+    assert counters_of("elements") == ["daybreak_batch_elements"]
+
+
+def test_known_results_of_batch_tasks_are_not_computed_again(app):
+    task = declared(app, list[Point], size=4, cache=True)
+    calls.clear()
+    with inline(app):
+        first = task.submit_many([Point(1.0), Point(2.0)])
+        again = task.submit_many([Point(2.0), Point(3.0), Point(1.0)])
+        assert [job.result().vin for job in (*first, *again)] == [1.0, 2.0, 2.0, 3.0, 1.0]
+        assert again[0].info().cached_from == first[1].id
+    assert [[point.vin for point in call] for call in calls] == [[1.0, 2.0], [3.0]]

@@ -15,6 +15,11 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
+@app.batch_task(size=8, retry=1)
+def halves(items: list[int]) -> list[float | Exception]:
+    return [item / 2 if item else ValueError("no half of nothing") for item in items]
+
+
 @app.task
 def echo(text: str) -> str:
     return text

@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 from sqs_faults import Faulty
 from sqs_stage import tasks_app, until
-from sqs_tasks import add, count_up, echo, flaky, nap
+from sqs_tasks import add, count_up, echo, flaky, halves, nap
 
 from daybreak import values
 from daybreak.api.worker_info import read_workers
@@ -224,3 +224,15 @@ def _after_start(client, wrap):
             return getattr(self._faulty, operation)
 
     return Later()
+
+
+async def test_items_of_a_batch_task_run_one_by_one(stage):
+    """A message is one job: nothing is put together on the way to a remote worker."""
+    await stage.dispatcher()
+    await stage.worker()
+    jobs = [await halves.asubmit(item) for item in (1, 0, 3)]
+    found = [await stage.ended(job) for job in jobs]
+    assert [one.state for one in found] == [State.COMPLETED, State.FAILED, State.COMPLETED]
+    assert [values.decode(one.result) for one in found if one.result] == [0.5, 1.5]
+    assert found[1].failure.message == "no half of nothing"
+    assert {one.attempt for one in found} == {1}

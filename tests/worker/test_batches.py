@@ -71,6 +71,8 @@ def test_jobs_that_wait_run_in_one_call_with_its_events(stage, task):
     assert other == ["submitted", "started", "completed"]
     [found] = [one for one in app.stats().batch_calls if one.task == task.name]
     assert (found.calls, found.elements) == (1, 5)
+    told = command("stats", stage).split("calls of batch tasks")[1].splitlines()
+    assert told[2].split()[:4] == [task.name, "1", "5", "5.0"]
 
 
 @pytest.mark.parametrize("task", [square, asquare], ids=["sync", "async"])
@@ -284,11 +286,11 @@ def test_jobs_show_names_the_call(stage):
     jobs = wait_for.submit_many([str(path)] * 3)
     with app.worker(processes=1):
         until(calls, "the call has begun")
-        shown = [_shown(job, stage) for job in jobs]
+        shown = [command(f"jobs show {job.id}", stage) for job in jobs]
         path.touch()
         ended(jobs)
     assert all(f"3 jobs, of which {jobs[0].id} is the first" in text for text in shown)
 
 
-def _shown(job, stage) -> str:
-    return str(CliRunner().invoke(root, ["jobs", "show", job.id, "--url", stage.url]).output)
+def command(words: str, stage) -> str:
+    return str(CliRunner().invoke(root, [*words.split(), "--url", stage.url]).output)
