@@ -109,6 +109,21 @@ async def test_the_async_face_does_the_same():
         assert (await app.cache.astats()).hits == 2
 
 
+def test_hooks_hear_of_a_hit_where_it_was_submitted(app):
+    heard: list[str] = []
+    app.on("completed")(lambda event: heard.append(event.job))
+    task = app.task(cache=True)(simulate)
+    with app.worker():
+        first = task.submit("buck", 1.0)
+        first.result("20s")
+    hit = task.submit("buck", 1.0)
+    many = task.submit_many([{"model": "buck", "vin": vin} for vin in (1.0, 2.0, 1.0)])
+    app.hooks.flush()
+    assert heard == [first.id, hit.id, many[0].id, many[2].id]
+    kept = [event.kind for event in hit.history()]
+    assert kept == ["submitted", "completed"]
+
+
 def test_a_failure_is_not_kept_and_a_success_on_a_retry_is(app):
     tries: list[int] = []
 

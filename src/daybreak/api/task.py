@@ -144,6 +144,8 @@ class Task(Generic[P, R]):
         template = self._template if spec is plain and "id" not in self._options else None
         job = self._sessions.insert(spec, template)
         self._app.hooks.submitted(spec, job)
+        if spec.flight is not None and self._app.hooks.wants("completed"):
+            self._portal.run(self._sessions.here(self._report_found([job])))
         return self._handle(job)
 
     async def asubmit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
@@ -162,6 +164,8 @@ class Task(Generic[P, R]):
             return self._handle(job)
         job = await self._sessions.here(self._accept(spec))
         self._app.hooks.submitted(spec, job)
+        if spec.flight is not None and self._app.hooks.wants("completed"):
+            await self._sessions.here(self._report_found([job]))
         return self._handle(job)
 
     async def _aencoded(self, encode: Callable[[], bytes]) -> bytes:
@@ -175,6 +179,13 @@ class Task(Generic[P, R]):
 
     async def _accept(self, spec: JobSpec) -> str:
         return await self._sessions.ainsert(spec)
+
+    async def _report_found(self, jobs: list[str]) -> None:
+        """Report those of these new jobs that were completed as they were submitted: no worker does."""
+        client = self._sessions.client_if_open()
+        for job in [] if client is None else await client.store.get(jobs):
+            if job is not None and job.cached_from is not None:
+                self._app.hooks.found(job)
 
     @on_store_loop
     async def asubmit_many(self, rows: Iterable[Mapping[str, Any]]) -> list[JobHandle[R]]:
@@ -219,10 +230,14 @@ class Task(Generic[P, R]):
             # Admission rules and the cache change more than the arguments: then the specs do not share the template.
             is_like = self._caches is None and not self._app.program.rules
             insert = partial(client.submit_like, self._template) if is_like else client.submit_many
+            found: list[str] = []
             for spec, inserted in zip(chunk, await insert(chunk), strict=True):
                 job = inserted.job if inserted.verdict is Verdict.NEW else _accepted(spec, inserted, len(handles))
                 handles.append(JobHandle(sessions, self._app.program, job, self._app.worker_command))
                 self._app.hooks.submitted(spec, job)
+                found += [job] if inserted.verdict is Verdict.CACHED else []
+            if found and self._app.hooks.wants("completed"):
+                await self._report_found(found)
         return handles
 
     async def _specs_of(self, rows: Iterable[Mapping[str, Any]]) -> list[JobSpec]:
