@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
@@ -188,6 +189,8 @@ def test_if_what_all_items_need_is_away_the_rest_is_handed_back_after_two_failur
     stage = run(away, range(16))
     assert [stage.ended[number].status for number in range(16)] == ["failed"] * 2 + ["handed back"] * 14
     assert [len(call) for call in calls] == [16, 8, 4, 2, 1, 1]
+    delays = {stage.ended[number].delay for number in range(2, 16)}
+    assert delays == {timedelta(seconds=1)}, "as long as the delay of a first retry"
 
 
 def test_suspend_is_about_the_whole_call():

@@ -34,6 +34,7 @@ child/                   runs in each child
     async_loop           the main loop of a child for async tasks: many jobs on one event loop
     work_queue           work that a child has received and not started
     runner               runs one job and returns how it ended
+    calls                runs several jobs of a batch task in one call, and finds those that make it fail
     reporting            sends outcomes, progress, checkpoints and log lines to the supervisor
     job_output           what jobs print and log, on its way to the supervisor
     output_streams       replaces stdout and stderr by streams that keep what a job prints

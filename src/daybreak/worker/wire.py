@@ -137,7 +137,7 @@ class SetupFailed(Struct, array_like=True, tag=1):
 
 class Ended(Struct, array_like=True, gc=False):
     """How one job ended, as seen by the child. `at` is when, in seconds of the wall clock, if the attempt is traced;
-    `detached_for` is how long the work may go on elsewhere."""
+    `detached_for` is how long the work may go on elsewhere. A job that is handed back is not claimed for `delay`."""
 
     seq: int
     fence: int
@@ -148,6 +148,7 @@ class Ended(Struct, array_like=True, gc=False):
     note: str = ""
     at: float = 0.0
     detached_for: timedelta | None = None
+    delay: timedelta | None = None
 
 
 class Report(Struct, array_like=True, tag=2):

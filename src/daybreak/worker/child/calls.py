@@ -9,11 +9,12 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 from daybreak.core.errors import Permanent, Suspend
 from daybreak.policy.bisection import Bisection
-from daybreak.policy.retry import classify
+from daybreak.policy.retry import classify, delay_for
 from daybreak.tasks.call_context import CallContext
 from daybreak.tasks.context import Context, TaskReporter, current
 from daybreak.telemetry.submit_spans import enter_context, leave_context
@@ -59,6 +60,7 @@ class BatchCall:
         self._items: list[Any] = []
         self._bisection = Bisection(0)
         self._reporter: TaskReporter | None = None
+        self._retry_delay = timedelta()
 
     def stop(self, seq: int, fence: int, reason: StopReason) -> bool:
         """Ask a job to stop. True if all jobs that are in the function now were asked: then the call itself is. May be
@@ -164,7 +166,7 @@ class BatchCall:
 
     def _next_part(self) -> range | None:
         if self._bisection.is_outage:
-            self._hand_back([self._ready[place] for place in self._bisection.rest()])
+            self._hand_back([self._ready[place] for place in self._bisection.rest()], self._retry_delay)
         return self._bisection.next_part()
 
     def _begin(self, part: range) -> list[int]:
@@ -241,23 +243,25 @@ class BatchCall:
     def _on_error(self, part: range, numbers: list[int], error: BaseException, started_at: float) -> None:
         assert self.ctx is not None
         if self.ctx.stopping is None and isinstance(error, Exception | SystemExit) and not _is_for_all(error):
-            transient = classify(failure_of(error), self._task.options.retry) == "transient"
-            if self._bisection.failed(part, is_transient=transient):
+            failure, retry = failure_of(error), self._task.options.retry
+            # Those that are not tried come back with those that were.
+            self._retry_delay = delay_for(retry, 1, 0.5, failure.retry_after)
+            if self._bisection.failed(part, is_transient=classify(failure, retry) == "transient"):
                 return
         elif self.ctx.stopping is None and not isinstance(error, Exception):
-            self._hand_back([self._ready[place] for place in self._bisection.rest()])
+            self._hand_back([self._ready[place] for place in self._bisection.rest()], None)
         self._report_error(numbers, error, started_at)
 
     def _report_error(self, numbers: list[int], error: BaseException, started_at: float) -> None:
         self._report([self._ended_by(number, error, started_at) for number in numbers], self._reporter)
 
-    def _hand_back(self, numbers: list[int]) -> None:
+    def _hand_back(self, numbers: list[int], delay: timedelta | None) -> None:
         if numbers:
-            self._report([self._unrun(number, "handed back") for number in numbers], None)
+            self._report([self._unrun(number, "handed back", delay) for number in numbers], None)
 
-    def _unrun(self, number: int, status: Any) -> Ended:
+    def _unrun(self, number: int, status: Any, delay: timedelta | None = None) -> Ended:
         work = self._works[number]
-        return Ended(work.seq, work.fence, status, 0.0)
+        return Ended(work.seq, work.fence, status, 0.0, delay=delay)
 
 
 def _is_for_all(error: BaseException) -> bool:

@@ -40,7 +40,7 @@ def outcome_of(held: HeldLease, ended: Ended) -> Ending:
         case "timed out":
             return timed_out(held, ended.ran_for)
         case "handed back":
-            return HandedBack()
+            return HandedBack(delay=ended.delay)
         case "detached":
             return Detached(ended.detached_for or timedelta())
         case _:
