@@ -12,7 +12,7 @@ from typing import Any
 
 from sqs_tasks import app as tasks_app
 
-from daybreak.core.model import Job, Lease, Outcome
+from daybreak.core.model import Ending, Job, Lease
 from daybreak.files.folder import FolderBlobs
 from daybreak.sqs import setup
 from daybreak.sqs.address import Address, address_of
@@ -85,7 +85,7 @@ class Player:
         leases = await until(self.take, "a task message came")
         return leases[0]
 
-    async def end(self, lease: Lease, outcome: Outcome) -> None:
+    async def end(self, lease: Lease, outcome: Ending) -> None:
         await self.source.exchange([(lease, outcome)], None)
 
     async def beat(self, lease: Lease, **what: Any) -> Any:

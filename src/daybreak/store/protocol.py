@@ -282,6 +282,7 @@ class Total(Struct, frozen=True, order=True):
     followed            jobs completed with the result of another one that they waited for; `took` likewise
     calls               batch calls whose head was settled; `took` is how long the heads ran
     elements            the jobs of these calls; `took` is the same time
+    detached            attempts that left their worker to go on elsewhere
     last                the latest settlement: `n` is its time, in microseconds since 1970; `took` is how long it ran
     attempts            `n` is the highest attempt number that was settled, if above one
     cancelled, failed expired, failed shed, failed error    jobs that ended without running then

@@ -42,7 +42,7 @@ class CallContext(Context):
         """Refused: see the class."""
         raise _refusal("astep()")
 
-    def detach(self, *_: object) -> NoReturn:
+    def detach(self, *_: object, **__: object) -> NoReturn:
         """Refused: what runs elsewhere is one job, and not a call of several."""
         raise BadInput("ctx.detach() in a batch task: write a plain task, whose jobs are detached one by one")
 

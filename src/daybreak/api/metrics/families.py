@@ -194,6 +194,7 @@ COUNTERS: Final = {
     "daybreak_jobs_completed": "Jobs that completed.",
     "daybreak_jobs_cached": "Jobs that completed without running, because their result was known.",
     "daybreak_jobs_followed": "Jobs that completed without running, with the result of one that was on its way.",
+    "daybreak_jobs_detached": "Attempts that left their worker to go on elsewhere.",
     "daybreak_jobs_cancelled": "Jobs that were cancelled.",
     "daybreak_attempts": "Attempts that ended.",
     "daybreak_retries": "Attempts after a job's first that ended.",
@@ -221,7 +222,7 @@ def counters_of(what: str) -> list[str]:
         found.append("daybreak_jobs_submitted")
     if words[0] in ("completed", "cached", "followed"):
         found.append("daybreak_jobs_completed")
-    if what in ("cached", "followed"):
+    if what in ("cached", "followed", "detached"):
         found.append(f"daybreak_jobs_{what}")
     if words[0] == "cancelled":
         found.append("daybreak_jobs_cancelled")
