@@ -163,7 +163,7 @@ def test_an_exception_in_the_list_fails_its_job_alone_with_the_traceback_of_wher
 
 @pytest.mark.parametrize(
     ("kind", "found"),
-    [("none", "returned NoneType"), ("one", "returned 1 results for 3 items"), ("text", "returned str")],
+    [("none", "returned NoneType"), ("one", "returned 1 result for 3 items"), ("text", "returned str")],
 )
 def test_wrong_results_fail_all_jobs_for_good_without_more_calls(kind, found):
     stage = run(wrong, [kind] * 3)

@@ -20,6 +20,7 @@ MADE = {
     "KeyConflict": ("k", "a"),
     "KeySpent": ("k", "a"),
     "UniqueConflict": ("u", "a"),
+    "AttemptOver": ("a", 1, "it completed"),
     "WrongState": ("a", "running", "wait"),
     "LockTimeout": ("plecs", "5 s", "ann"),
     "LockShed": ("plecs", "pushed out by b"),

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from daybreak.core.errors import Permanent, Suspend
+from daybreak.core.units import counted
 from daybreak.policy.bisection import Bisection
 from daybreak.policy.retry import classify, delay_for
 from daybreak.tasks.call_context import CallContext
@@ -204,8 +205,8 @@ class BatchCall:
             )
         if len(returned) != count:
             raise BadResults(
-                f"batch task {name!r} returned {len(returned)} results for {count} items: return a result for each, "
-                "in order; for an item that failed, return its exception"
+                f"batch task {name!r} returned {counted(len(returned), 'result')} for {counted(count, 'item')}: return a "
+                "result for each, in order; for an item that failed, return its exception"
             )
         return returned
 
