@@ -6,6 +6,7 @@ import asyncio
 import math
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -222,6 +223,16 @@ async def test_later_attempts_count_as_runs_and_uncharged_ones_not_at_all(store,
     stats.note(lease_of(), settlement_of(None, 5, counts_as=""))
     await stats.merge()
     assert n_of(await read_cumulative(store)) == (0, 1)
+
+
+async def test_a_job_that_goes_on_elsewhere_counts_its_wait_when_it_is_detached_and_never_again(store, world):
+    stats = TrendStats(store, world)
+    detached = msgspec.structs.replace(lease_of(), detached=True)
+    stats.note_detached(detached)
+    stats.note_detached(msgspec.structs.replace(detached, attempt=2))  # only first attempts wait
+    stats.note(detached, settlement_of(5, 5))  # its deadline has passed, and this worker has settled it
+    await stats.merge()
+    assert n_of(await read_cumulative(store)) == (1, 1)
 
 
 async def test_a_process_collects_no_more_series_than_the_bound(store, world):

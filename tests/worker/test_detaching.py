@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from worker_processes import until
 from worker_tasks import apod, app, fast_pod, noop, pod
@@ -80,3 +82,14 @@ def test_cancel_reaches_a_detached_job_without_any_worker(stage, began):
         assert worker.stop() == 0
     job.cancel()
     assert job.info().state is State.CANCELLED
+
+
+def test_how_long_a_detached_job_waited_is_in_the_trends(stage, began):
+    job = pod.submit()
+    with stage.process("--processes", "1") as worker:
+        began(job)
+        is_detached(job)
+        assert worker.stop() == 0  # it writes its samples
+    assert [group.name for group in app.trends("1h", by="task").groups] == ["pod"]
+    app.finish(job, "done")
+    assert app.trends("1h", by="task").figures.wait_p50 > timedelta()

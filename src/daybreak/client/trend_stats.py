@@ -18,6 +18,7 @@ from daybreak.client.trend_records import TOTAL, Place, hour_of_minute, minute_o
 from daybreak.core.errors import OutcomeUnknown, StoreError
 from daybreak.core.model import Lease, Put, Record, Settlement
 from daybreak.core.units import micros, moment
+from daybreak.policy.outcome_label import waited_for
 from daybreak.policy.trends import HOUR, MINUTE, Sketch, Sketches, admitted, merge_into, series_key
 from daybreak.store.protocol import Store
 from daybreak.system.ports import World
@@ -47,6 +48,19 @@ class TrendStats:
         """Count an accepted settlement. Attempts that are not charged (handed back, suspended) do not count."""
         if not settlement.counts_as:
             return
+        sketch = self._sketch_of(lease)
+        sketch.add_run(settlement.ran)
+        if settlement.waited is not None and not lease.detached:
+            sketch.add_wait(settlement.waited, lease.priority)
+
+    def note_detached(self, lease: Lease) -> None:
+        """Count how long a job waited whose first attempt goes on elsewhere: any process may settle that."""
+        waited = waited_for(lease) if lease.attempt == 1 else None
+        if waited is not None:
+            self._sketch_of(lease).add_wait(waited, lease.priority)
+
+    def _sketch_of(self, lease: Lease) -> Sketch:
+        """The sketch of this minute for jobs like this one."""
         minute = self._world.wall() // MINUTE
         if minute != self._minute:
             self._begin(minute)
@@ -55,9 +69,7 @@ class TrendStats:
         if sketch is None:
             key = admitted(self._series, key)
             sketch = self._series.setdefault(key, Sketch())
-        sketch.add_run(settlement.ran)
-        if settlement.waited is not None:
-            sketch.add_wait(settlement.waited, lease.priority)
+        return sketch
 
     def _begin(self, minute: int) -> None:
         self._minute, self._series = minute, self._fresh.setdefault(minute, {})

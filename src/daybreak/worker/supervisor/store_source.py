@@ -14,7 +14,7 @@ from daybreak.client.duration_stats import DurationStats
 from daybreak.client.trend_counts import take_first_snapshot
 from daybreak.client.trend_stats import TrendStats
 from daybreak.core.errors import StoreError
-from daybreak.core.model import Lease, Put, State
+from daybreak.core.model import Ending, Lease, Put, State
 from daybreak.core.units import moment
 from daybreak.files import FileStore
 from daybreak.services.reaper import OnSettled
@@ -26,7 +26,7 @@ from daybreak.worker.supervisor.child import Child
 from daybreak.worker.supervisor.child_plan import ChildPlan
 from daybreak.worker.supervisor.idle_check import is_idle
 from daybreak.worker.supervisor.job_logs import JobLogs
-from daybreak.worker.supervisor.lease_source import LocalSource, Settled
+from daybreak.worker.supervisor.lease_source import ClaimRequest, ExchangeResult, LocalSource, Settled
 from daybreak.worker.supervisor.stack_requests import StackRequests
 from daybreak.worker.supervisor.worker_source import RunningWorker
 
@@ -145,6 +145,14 @@ class StoreSource(LocalSource):
 
     def limit_of(self, lease: Lease) -> timedelta | None:
         return self._durations.limit_of(lease)
+
+    async def exchange(
+        self, ended: Sequence[tuple[Lease, Ending]], claim: ClaimRequest | None, *, by: str | None = None
+    ) -> ExchangeResult:
+        result = await super().exchange(ended, claim, by=by)
+        for lease, _ in result.detached:
+            self._trends.note_detached(lease)
+        return result
 
     def settled(self, settled: Settled) -> None:
         if settled.lease.spec.options.timeout is not None:
