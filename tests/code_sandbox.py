@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib.util
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from execution_queue import sandbox
@@ -21,7 +24,8 @@ def what_is_missing() -> str:
         sandbox.check_machine()
     except sandbox.NoSandbox as error:
         return str(error)
-    ended = asyncio.run(sandbox.run("bash", "echo works", sandbox.Limits()))
+    with ThreadPoolExecutor(1) as thread:  # this thread may have a running loop
+        ended = thread.submit(lambda: asyncio.run(sandbox.run("bash", "echo works", sandbox.Limits()))).result()
     return "" if ended.stdout == "works\n" else f"bubblewrap cannot make a sandbox here: {ended.stderr.strip()[:300]}"
 
 
@@ -32,6 +36,17 @@ def need_sandbox() -> None:
         pytest.fail(f"{missing}: the tests of code execution need a sandbox")
     if missing:
         pytest.skip(f"{missing}: the tests of code execution are SKIPPED")
+
+
+@functools.cache
+def load_run() -> ModuleType:
+    """The script `run.py` of the example, as a module: other examples have one of this name, too."""
+    spec = importlib.util.spec_from_file_location("code_execution_run", EXAMPLE / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def need_nats() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from code_sandbox import need_nats, need_sandbox
 from daybreak.adapters.plecs.stand_in import StandIn
 
 ROOT = Path(__file__).parents[2]
@@ -119,3 +120,21 @@ def test_every_recording_has_exactly_one_transcript(tmp_path):
     again = run(tmp_path, "python", script, "--keep", "night")
     assert (again.returncode, again.stdout) == (1, "")
     assert "night exists" in again.stderr
+
+
+def test_every_execution_ends_once(tmp_path):
+    need_sandbox()
+    need_nats()
+    script = ROOT / "examples" / "code_execution" / "run.py"
+    ran = run(tmp_path, "python", "-W", "error", script, "--executions", "6", "--keep", "evening", timeout=300)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    said = dict(re.findall(r"(?m)^(\w+(?: \w+)*?)  +(.*)$", ran.stdout))
+    assert said["live output"].startswith("3 messages")
+    assert said["executions"] == "21: 1 cancelled, 12 completed, 8 failed"
+    assert said["cap"].endswith(" 0 started above the cap")
+    assert said["left"] == "0 allocations, 0 pods"
+    assert ran.stdout.count("hostile  ") == 8
+    assert ran.stdout.endswith("every execution ended once\n")
+    again = run(tmp_path, "python", script, "--keep", "evening")
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "evening exists" in again.stderr
