@@ -205,8 +205,8 @@ class BatchCall:
             )
         if len(returned) != count:
             raise BadResults(
-                f"batch task {name!r} returned {counted(len(returned), 'result')} for {counted(count, 'item')}: return a "
-                "result for each, in order; for an item that failed, return its exception"
+                f"batch task {name!r} returned {counted(len(returned), 'result')} for {counted(count, 'item')}: "
+                "return a result for each, in order; for an item that failed, return its exception"
             )
         return returned
 
