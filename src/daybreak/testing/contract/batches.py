@@ -266,6 +266,19 @@ class Batches:
             assert await used(store, "plecs") == 0
             now += MINUTE
 
+    async def test_jobs_of_a_call_that_end_at_once_give_its_slots_back_once(self, store: Store) -> None:
+        need_batches(store)
+        await provide(store, "plecs", slots=2)
+        await submit(store, *("a" * 24), resources=PLECS)
+        for _ in range(3):
+            [first], [second] = await calls_of(store, 1), await calls_of(store, 1)
+            assert (len(first), len(second)) == (4, 4)
+            assert all(await asyncio.gather(*(settle(store, lease) for lease in first)))
+            assert await used(store, "plecs") == 1
+            assert all(await asyncio.gather(*(settle(store, lease) for lease in second)))
+            assert await used(store, "plecs") == 0
+        await assert_sound(store)
+
     async def test_no_slot_leaks_whatever_becomes_of_the_head(self, store: Store) -> None:
         need_batches(store)
         await provide(store, "plecs", slots=1)
