@@ -259,3 +259,17 @@ async def test_the_fallback_repairs_what_was_cut_off_between_an_execution_and_it
     await system.work()
     assert status_of(await system.job()) == "completed"
     await system.check_released()
+
+
+async def test_output_that_is_large_or_odd_ends_its_execution_too(system):
+    for name, text in {"large": "y\n" * 32_768, "odd": "\0" * 65_536, "wide": "\U0001f600" * 16_384}.items():
+        await system.queue.remove("e")
+        await system.queue.enqueue(ExecutionRequested(execution_id=name, script="print(1)"))
+        await system.work()
+        command = system.created()[-1]
+        assert await system.report(command, stdout=text, stderr=text) == ""
+        job = await system.job(name)
+        assert status_of(job) == "completed", (name, job.failure)
+        assert len(job.result) < 64 * 1024
+        assert b"characters are in the log of the execution" in job.result
+    await system.check_released()

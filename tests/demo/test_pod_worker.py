@@ -52,8 +52,8 @@ class Rig:
 
     async def create(self, saga, script, fence=1, **fields):
         given = {
-            "execution_id": saga, "saga_id": saga, "execution_job": saga, "run": 101, "job": f"step of {saga}", "fence": fence,
-            "script": script, "language": "bash", "timeout_seconds": 10.0, "memory_mb": 64, **fields,
+            "execution_id": saga, "saga_id": saga, "execution_job": saga, "run": 101, "job": f"step of {saga}",
+            "fence": fence, "script": script, "language": "bash", "timeout_seconds": 10.0, "memory_mb": 64, **fields,
         }  # fmt: skip
         await self.send(CreatePodCommandEvent(**given))
 

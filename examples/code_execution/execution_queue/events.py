@@ -21,6 +21,7 @@ OUTPUT: Final = "executions.output"
 EVENTS: Final = "executions.events"
 
 RUNS: Final = 100  # pods of one attempt at an execution, at most: they number its output
+MAX_REPORTED: Final = 24 * 1024  # bytes of either stream in the result of an execution
 MAX_SCRIPT: Final = 64 * 1024  # bytes; it travels in the context of a saga
 PRIORITIES: Final = ("CRITICAL", "HIGH", "NORMAL", "LOW", "BACKGROUND")
 
@@ -161,12 +162,23 @@ def read_outcome(message: Message) -> Completed | Failed:
 
 
 def report_of(event: Outcome) -> dict[str, Any]:
-    """An outcome as an execution keeps it."""
+    """An outcome as an execution keeps it. A step of a saga may return 64 KiB, so long output is cut off; the log of
+    the execution has it all."""
     status = {"ExecutionCompleted": "completed", "ExecutionFailed": "failed", "ExecutionTimeout": "timeout"}
     return {
-        "status": status[type(event).__name__], "exit_code": event.exit_code, "stdout": event.stdout,
-        "stderr": event.stderr, "execution_time": event.seconds, "error": event.error,
+        "status": status[type(event).__name__], "exit_code": event.exit_code, "stdout": cut_off(event.stdout),
+        "stderr": cut_off(event.stderr), "execution_time": event.seconds, "error": cut_off(event.error, 2000),
     }  # fmt: skip
+
+
+def cut_off(text: str, limit: int = MAX_REPORTED) -> str:
+    """The text, or as much of it as has `limit` bytes as JSON, and a line that says how much is missing."""
+    kept = text
+    while (size := len(msgspec.json.encode(kept))) > limit:
+        kept = kept[: len(kept) * limit // (size + 1)]
+    if len(kept) == len(text):
+        return text
+    return f"{kept}\n... {len(text) - len(kept):,} characters are in the log of the execution"
 
 
 def _read(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
