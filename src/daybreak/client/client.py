@@ -349,14 +349,17 @@ class Client:
 
     async def wait(self, job: str, timeout: timedelta | None = None) -> Job:  # noqa: ASYNC109
         """Wait until the job is final. Raises TimeoutError after `timeout`."""
-        watch = self.store.watch([job_topic(job)])
-        try:
-            async with asyncio.timeout(None if timeout is None else timeout.total_seconds()):
+        async with asyncio.timeout(None if timeout is None else timeout.total_seconds()):
+            # A job whose result was known is final already, and needs no watch.
+            if (found := await self.get(job)).is_final:
+                return found
+            watch = self.store.watch([job_topic(job)])
+            try:
                 while not (found := await self.get(job)).is_final:
                     await watch.wait(timedelta(seconds=5))
                 return found
-        finally:
-            watch.close()
+            finally:
+                watch.close()
 
     async def finals(self, jobs: Iterable[str]) -> AsyncIterator[Job]:
         """Each of these jobs when it is final, in that order. All of them share one watch."""
