@@ -14,12 +14,15 @@ import files_tasks as tasks
 import pytest
 
 from daybreak import Daybreak, File
-from daybreak.core.model import Put
+from daybreak.core.model import Done, Put
 from daybreak.files import FileStore
 from daybreak.files.folder import FolderBlobs
+from daybreak.policy.settle import settle
 from daybreak.services import file_collector
 from daybreak.services.file_collector import FileCollector
+from daybreak.store.protocol import Claim, Exchange, Purge, Uncache
 from daybreak.testing import HandClock
+from daybreak.testing.contract.flights import flying
 from daybreak.values.file import Content
 
 DAY = timedelta(days=1)
@@ -107,6 +110,25 @@ def test_only_what_nothing_refers_to_is_deleted(app, tmp_path, clock, monkeypatc
 
     monkeypatch.setattr(FolderBlobs, "touch", touched)
     app.portal.run(scenario(app, tmp_path, clock))
+
+
+async def test_a_known_result_keeps_its_content_when_its_job_is_gone(local, clock):
+    files, store = await files_of(local, clock), (await local.client()).store
+    kept = content_of(b"a large result")
+    await files.put(kept)
+    result = b'{"$":["file",{"sha256":"%s","size":14,"name":"x"}]}' % kept.digest.encode()
+    await store.insert([flying(keep_completed=timedelta(0))])
+    [lease] = (await store.exchange(Exchange(claim=Claim(worker="w")))).leases
+    await store.exchange(Exchange(settle=[settle(lease, Done(result), chance=0.5, by="w")]))
+    assert (await store.purge(Purge())).jobs == 1
+    clock.advance(DAY * 2)
+    await collect(local, clock)
+    assert await digests(local, clock) == {kept.digest}
+    await store.uncache(Uncache())
+    clock.advance(DAY * 2)
+    await collect(local, clock)
+    assert await digests(local, clock) == set()
+    await local.aclose()
 
 
 async def fill(app, clock, files):

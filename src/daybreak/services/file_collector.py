@@ -20,7 +20,7 @@ from daybreak.core.model import Put
 from daybreak.core.units import moment
 from daybreak.files import FileStore
 from daybreak.files.place import KIND
-from daybreak.store.protocol import Query, Store
+from daybreak.store.protocol import CacheQuery, Query, Store
 from daybreak.system.ports import World
 from daybreak.values.file import digests_in
 
@@ -112,6 +112,8 @@ class FileCollector:
         return (await self._store.put([put]))[0] is not None
 
     async def _mark(self) -> None:
+        if self._cursor is None:
+            await self._mark_results()
         for _ in range(PAGES_PER_STEP):
             page = await self._store.find(Query(limit=PAGE, cursor=self._cursor))
             for job in page.jobs:
@@ -124,6 +126,17 @@ class FileCollector:
                 return
             if not self._left:
                 return
+
+    async def _mark_results(self) -> None:
+        """Known results outlive the jobs that computed them. They are read before all jobs: a job that gets its result
+        from one later is not missed, even if the result is forgotten then."""
+        query = CacheQuery(limit=PAGE, results=True)
+        while self._left:
+            page = await self._store.cached(query)
+            self._left -= digests_in(*(entry.result for entry in page.entries))
+            if page.cursor is None:
+                return
+            query = msgspec.structs.replace(query, cursor=page.cursor)
 
     async def _sweep(self) -> None:
         assert self._began_at is not None

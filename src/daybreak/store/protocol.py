@@ -17,7 +17,7 @@ from typing import Final, Literal, Protocol, Self, runtime_checkable
 from msgspec import Struct
 
 from daybreak.core.events import Event
-from daybreak.core.model import Batching, Job, JobSpec, Lease, Put, Record, Settlement, State
+from daybreak.core.model import Batching, Job, JobSpec, Lease, Put, Record, RedactedStruct, Settlement, State
 from daybreak.core.units import micros, span
 
 POSITION_EXACT_TO: Final = 10_000
@@ -481,10 +481,11 @@ LATEST: Final = "latest"  # the event cursor after all events there are now
 # -- the cache ---------------------------------------------------------------------------------------------------------
 
 
-class CacheEntry(Struct, frozen=True, kw_only=True):
+class CacheEntry(RedactedStruct, frozen=True, kw_only=True):
     """A result that later jobs of the same flight are completed with. `job` computed it, and ran for `ran`; `parts` are
     its `JobSpec.flight_parts`. `size` is the bytes of the result, and `hits` how many jobs were completed with it, its
-    followers included. It may be used `until` then; None: until it makes room."""
+    followers included. It may be used `until` then; None: until it makes room. The `result` is there if the query asks
+    for it."""
 
     flight: str
     task: str
@@ -497,15 +498,20 @@ class CacheEntry(Struct, frozen=True, kw_only=True):
     created_at: datetime
     used_at: datetime
     until: datetime | None
+    result: bytes | None = None
 
 
 class CacheQuery(Struct, frozen=True, kw_only=True):
-    """A request for one page of known results: of a task, or of these flights."""
+    """A request for one page of known results: of a task, or of these flights.
+
+    With `results`, the entries have their results, and are in the order in which they were created: so none is missed
+    if it is used while the pages are read. Results that may not be used any more are included."""
 
     task: str | None = None
     flights: tuple[str, ...] = ()
     limit: int = 100
     cursor: str | None = None
+    results: bool = False
 
 
 class CachePage(Struct, frozen=True):

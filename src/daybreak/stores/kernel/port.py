@@ -170,13 +170,13 @@ class HeldLease:
     detach: Beat | None = None
 
 
-def entry_of(entry: FlightEntry) -> CacheEntry:
+def entry_of(entry: FlightEntry, result: bytes | None = None) -> CacheEntry:
     """What callers see of a known result."""
     assert entry.flight is not None
     return CacheEntry(
         flight=entry.flight, task=entry.task, version=entry.version, job=entry.job, parts=entry.parts, size=entry.size,
         ran=period(entry.ran), hits=entry.hits, created_at=moment(entry.created), used_at=moment(entry.used),
-        until=None if entry.until is None else moment(entry.until),
+        until=None if entry.until is None else moment(entry.until), result=result,
     )  # fmt: skip
 
 

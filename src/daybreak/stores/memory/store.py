@@ -53,7 +53,7 @@ from daybreak.store.sanitize import cleaned_amend, cleaned_beat, cleaned_moved, 
 from daybreak.stores.kernel import adopt, amend, landings, pass_time, records, resource_queue, settle
 from daybreak.stores.kernel.exchange import exchange, puts_of
 from daybreak.stores.kernel.insert import insert
-from daybreak.stores.kernel.port import entry_of
+from daybreak.stores.kernel.port import FlightEntry, entry_of
 from daybreak.stores.kernel.purge import purge as purge_chunk
 from daybreak.stores.kernel.row import Row
 from daybreak.stores.kernel.transaction import Transaction
@@ -256,10 +256,12 @@ class MemoryStore:
 
     async def cached(self, query: CacheQuery, *, now: datetime | None = None) -> CachePage:
         _, steady = self._times(now)
-        usable = [entry for entry in self._book.entries.values() if entry.is_usable(steady)]
-        found = [entry for entry in usable if query.task in (None, entry.task)]
+        entries = [one for one in self._book.entries.values() if one.counts and query.task in (None, one.task)]
         if query.flights:
-            found = [entry for entry in found if entry.flight in query.flights]
+            entries = [entry for entry in entries if entry.flight in query.flights]
+        if query.results:
+            return _page_of_results(entries, query)
+        found = [entry for entry in entries if entry.is_usable(steady)]
         found.sort(key=lambda entry: (-entry.used, -entry.number))
         after = _parse(query.cursor)
         later = [one for one in found if after is None or (-one.used, -one.number) > (-after[0], -after[1])]
@@ -285,6 +287,14 @@ class MemoryStore:
 
     def watch(self, topics: Iterable[str]) -> Watch:
         return self._hub.watch(topics)
+
+
+def _page_of_results(entries: list[FlightEntry], query: CacheQuery) -> CachePage:
+    after = 0 if query.cursor is None else _number(query.cursor)
+    later = sorted((entry for entry in entries if entry.number > after), key=lambda entry: entry.number)
+    page = later[: query.limit]
+    cursor = str(page[-1].number) if len(later) > len(page) else None
+    return CachePage([entry_of(entry, entry.result) for entry in page], cursor)
 
 
 def _order_of(where: Filter):  # type: ignore[no-untyped-def]  # noqa: ANN202

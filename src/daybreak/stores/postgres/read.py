@@ -46,6 +46,8 @@ UNSUCCESSFUL = frozenset({State.FAILED, State.CANCELLED})
 
 def cached(tx: PostgresTransaction, query: CacheQuery, now: datetime | None) -> CachePage:
     """One page of known results."""
+    if query.results:
+        return _page_of_results(tx, query)
     used, number = parse_cursor(query.cursor, 2) if query.cursor else (NEWEST, NEWEST)
     given = {
         "now": tx.steady if now is None else micros(now), "used": used, "number": number, "limit": query.limit + 1,
@@ -64,11 +66,23 @@ def cached(tx: PostgresTransaction, query: CacheQuery, now: datetime | None) -> 
     return CachePage([_cache_entry(row) for row in found], cursor)
 
 
+def _page_of_results(tx: PostgresTransaction, query: CacheQuery) -> CachePage:
+    given = {
+        "task": None if query.task is None else clean(query.task), "limit": query.limit + 1,
+        "after": parse_cursor(query.cursor, 1)[0] if query.cursor else 0,
+        "flights": Texts([clean(flight) for flight in query.flights]) if query.flights else None,
+    }  # fmt: skip
+    found = tx.rows(tx.sql.cached_results, given)
+    cursor = str(found[query.limit - 1][11]) if len(found) > query.limit else None
+    return CachePage([_cache_entry(row) for row in found[: query.limit]], cursor)
+
+
 def _cache_entry(row: Sequence[Any]) -> CacheEntry:
-    flight, task, version, job, parts, size, ran, hits, created, used, until, _ = row
+    flight, task, version, job, parts, size, ran, hits, created, used, until, _, *result = row
     return CacheEntry(
         flight=flight, task=task, version=version, job=job, parts=unpack_parts(parts), size=size, ran=period(ran),
         hits=hits, created_at=moment(created), used_at=moment(used), until=None if until is None else moment(until),
+        result=result[0] if result else None,
     )  # fmt: skip
 
 

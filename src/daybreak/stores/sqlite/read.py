@@ -245,6 +245,8 @@ def known_keys(tx: SqliteTransaction, keys: Sequence[str], now: datetime | None)
 
 def cached(tx: SqliteTransaction, query: CacheQuery, now: datetime | None) -> CachePage:
     """One page of known results."""
+    if query.results:
+        return _page_of_results(tx, query)
     at = tx.steady if now is None else micros(now)
     after = parse_cursor(query.cursor, 2) if query.cursor else (1 << 62, 1 << 62)
     given = (at, None if query.task is None else clean(query.task), *after, query.limit + 1)
@@ -260,11 +262,21 @@ def cached(tx: SqliteTransaction, query: CacheQuery, now: datetime | None) -> Ca
     return CachePage([_cache_entry(row) for row in found], cursor)
 
 
+def _page_of_results(tx: SqliteTransaction, query: CacheQuery) -> CachePage:
+    after = parse_cursor(query.cursor, 1)[0] if query.cursor else 0
+    task = None if query.task is None else clean(query.task)
+    named = msgspec.json.encode([clean(flight) for flight in query.flights]).decode() if query.flights else None
+    found = tx.all(sql.cached_results, (task, after, named, query.limit + 1))
+    cursor = str(found[query.limit - 1][11]) if len(found) > query.limit else None
+    return CachePage([_cache_entry(row) for row in found[: query.limit]], cursor)
+
+
 def _cache_entry(row: tuple[Any, ...]) -> CacheEntry:
-    flight, task, version, job, parts, size, ran, hits, created, used, until, _ = row
+    flight, task, version, job, parts, size, ran, hits, created, used, until, _, *result = row
     return CacheEntry(
         flight=flight, task=task, version=version, job=job, parts=unpack_parts(parts), size=size, ran=period(ran),
         hits=hits, created_at=moment(created), used_at=moment(used), until=None if until is None else moment(until),
+        result=result[0] if result else None,
     )  # fmt: skip
 
 

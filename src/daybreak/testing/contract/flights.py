@@ -702,6 +702,22 @@ class Uncaching:
         assert await known_flights(store, task="even") == ["f4", "f2", "f0"]
         assert [entry.flight for entry in await known(store, "f1", "f0", "none")] == ["f1", "f0"]
 
+    async def test_results_are_listed_in_the_order_of_their_creation_however_they_are_used(self, store: Store) -> None:
+        for number in range(5):
+            await compute(store, f"f{number}", b"%d" % number, now=NOON + number * SECOND)
+        listed: list[tuple[str, bytes | None]] = []
+        query = CacheQuery(limit=2, results=True)
+        while True:
+            page = await store.cached(query, now=NOON + MINUTE)
+            listed += [(entry.flight, entry.result) for entry in page.entries]
+            await fly(store, flying("f4"), now=NOON + HOUR)
+            if page.cursor is None:
+                break
+            query = replace(query, cursor=page.cursor)
+        assert listed == [(f"f{number}", b"%d" % number) for number in range(5)]
+        assert [entry.result for entry in await known(store, "f1", "f3", results=True)] == [b"1", b"3"]
+        assert [entry.result for entry in await known(store, "f1")] == [None]
+
     async def test_a_flight_without_a_result_is_not_listed(self, store: Store) -> None:
         await fly(store, flying())
         assert await known(store) == []

@@ -28,6 +28,14 @@ WHERE f.flight IS NOT NULL AND f.is_known AND (f.until IS NULL OR f.until > %(no
   AND (f.used, f.number) < (%(used)b::bigint, %(number)b::bigint)
 ORDER BY f.used DESC, f.number DESC LIMIT %(limit)b::bigint
 
+-- name: cached_results
+-- One page of known results with the results themselves, in the order of their creation.
+SELECT f.flight, f.task, f.version, f.job, f.parts, f.size, f.ran, f.hits, f.created, f.used, f.until, f.number, r.result
+FROM daybreak.flight f LEFT JOIN daybreak.result r ON r.number = f.number
+WHERE f.flight IS NOT NULL AND f.is_known AND f.task = coalesce(%(task)b::text, f.task) AND f.number > %(after)b::bigint
+  AND (%(flights)b::text[] IS NULL OR f.flight = ANY (%(flights)b::text[]))
+ORDER BY f.number LIMIT %(limit)b::bigint
+
 -- name: delete_flights
 DELETE FROM daybreak.flight f WHERE f.number = ANY (%b::bigint[])
 

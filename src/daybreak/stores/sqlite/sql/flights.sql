@@ -26,6 +26,14 @@ FROM json_each(?6) AS wanted CROSS JOIN flight f ON f.flight = wanted.value
 WHERE f.is_known AND (f.until IS NULL OR f.until > ?1) AND (?2 IS NULL OR f.task = ?2) AND (f.used, f.number) < (?3, ?4)
 ORDER BY f.used DESC, f.number DESC LIMIT ?5
 
+-- name: cached_results
+-- One page of known results with the results themselves, in the order of their creation.
+SELECT f.flight, f.task, f.version, f.job, f.parts, f.size, f.ran, f.hits, f.created, f.used, f.until, f.number, r.result
+FROM flight f LEFT JOIN result r ON r.number = f.number
+WHERE f.flight IS NOT NULL AND f.is_known AND (?1 IS NULL OR f.task = ?1) AND f.number > ?2
+    AND (?3 IS NULL OR f.flight IN (SELECT value FROM json_each(?3)))
+ORDER BY f.number LIMIT ?4
+
 -- name: delete_flight
 DELETE FROM flight WHERE number = ?
 
