@@ -9,7 +9,7 @@ import inspect
 from datetime import timedelta
 
 import pytest
-from bugs import batches, counting, detached, jobs, names, resources, stores, versions
+from bugs import batches, counting, detached, flights, jobs, names, resources, stores, versions
 from bugs.planting import Bug
 from sqlite_programs import SqlitePrograms
 
@@ -229,6 +229,30 @@ BUGS = [
     ("changes", jobs.suspend_request_forgotten, "test_a_running_job_asked_to_suspend_is_held_when_it_comes_back"),
     ("changes", stores.BulkFollowsArrivals, "test_a_bulk_change_does_not_touch_later_arrivals"),
     ("changes", jobs.unfinished_jobs_can_be_removed, "test_only_finished_jobs_can_be_removed"),
+    ("cache", flights.follower_without_leader, "test_a_leader_that_fails_hands_over"),
+    ("cache", flights.follower_without_leader, "test_a_waiting_leader_that_is_cancelled_hands_over"),
+    ("cache", flights.follower_without_leader, "test_a_leader_that_suspends_itself_hands_over"),
+    ("cache", flights.failure_is_cached, "test_a_failure_on_the_last_attempt_is_not_kept"),
+    ("cache", flights.hit_waits_for_queue, "test_a_hit_takes_no_room_in_a_full_queue"),
+    ("cache", flights.hit_waits_for_queue, "test_a_hit_waits_for_no_queue"),
+    ("cache", flights.two_leaders, "test_the_same_job_waits_for_the_one_that_is_there"),
+    ("cache", flights.evicted_result_is_gone, "test_a_result_that_made_room_is_still_the_result_of_its_jobs"),
+    ("cache", flights.last_come_leads, "test_followers_that_all_fail_fail_one_by_one"),
+    ("cache", flights.scheduled_job_decides_at_submit, "test_nobody_waits_for_the_leader_of_tomorrow"),
+    ("cache", flights.hits_are_not_counted, "test_hits_are_counted_with_the_time_that_they_saved"),
+    ("cache", flights.leader_keeps_its_priority, "test_a_leader_gets_the_priority_of_a_more_urgent_follower"),
+    ("cache", flights.rest_of_the_followers_is_forgotten, "test_claims_complete_the_followers_that_are_left"),
+    ("cache", flights.result_is_used_for_ever, "test_a_result_may_be_used_for_as_long_as_it_was_asked"),
+    ("cache", flights.size_is_not_limited, "test_what_was_used_longest_ago_makes_room"),
+    ("cache", flights.large_result_drops_all_others,
+     "test_a_result_larger_than_the_room_is_not_kept_and_nothing_makes_room_for_it"),
+    ("cache", flights.only_the_first_attempt_counts, "test_success_on_a_later_attempt_is_kept"),
+    ("cache", flights.queue_waits_for_another, "test_a_job_of_another_queue_does_not_wait"),
+    ("cache", flights.result_ends_with_its_job, "test_a_result_outlives_the_job_that_computed_it"),
+    ("cache", flights.retried_job_gets_its_old_result, "test_a_completed_job_that_is_retried_by_hand_runs_again"),
+    ("cache", flights.moved_leader_leaves_nobody, "test_a_leader_that_moves_away_hands_over"),
+    ("cache", flights.hit_does_not_say_whose_result_it_has,
+     "test_a_known_result_completes_a_job_as_it_is_submitted"),
     ("records", names.no_compare_and_set, "test_compare_and_set_lets_one_of_two_writers_win"),
     ("records", names.insert_without_its_record, "test_jobs_that_come_with_a_record_are_not_inserted_without_it"),
     ("records", names.insert_without_its_record, "test_of_two_writers_of_a_record_only_the_jobs_of_one_are_inserted"),

@@ -232,7 +232,7 @@ class KnownResults:
         await compute(store)
         await fly(store, flying(), flying())
         totals = await counted(store)
-        assert (totals["submitted"][0], totals["cached"], totals["completed"][0]) == (3, (2, 4_000_000), 1)
+        assert (totals["submitted"][0], totals.get("cached"), totals["completed"][0]) == (3, (2, 4_000_000), 1)
 
     async def test_jobs_that_a_settlement_brings_are_hits_too(self, store: Store) -> None:
         source = await compute(store)
@@ -354,7 +354,7 @@ class Followers:
             assert (found.attempt, found.finished_at) == (0, NOON + SECOND)
             assert await kinds_of(store, follower) == ["submitted", "blocked", "completed"]
         totals = await counted(store)
-        assert (totals["followed"], totals["submitted"][0]) == ((3, 6_000_000), 4)
+        assert (totals.get("followed"), totals["submitted"][0]) == ((3, 6_000_000), 4)
         await assert_flights_are_sound(store)
 
     async def test_a_job_of_another_queue_does_not_wait(self, store: Store) -> None:
