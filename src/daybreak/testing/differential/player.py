@@ -13,6 +13,7 @@ import msgspec
 
 from daybreak.core.errors import CursorExpired, DaybreakError
 from daybreak.core.events import Event, fold
+from daybreak.core.flights import is_flight_cause
 from daybreak.core.model import FINAL, Cancelled, Job, JobSpec, Lease, Put, QueueSettings, Reason, Settlement, State
 from daybreak.core.resource_gauge import spared_resource
 from daybreak.core.wait_limit import SHORTENED_NOTE
@@ -22,6 +23,7 @@ from daybreak.store.protocol import (
     Amend,
     Amended,
     Beat,
+    CacheQuery,
     Claim,
     Exchange,
     Exchanged,
@@ -33,6 +35,7 @@ from daybreak.store.protocol import (
     Reap,
     Store,
     Total,
+    Uncache,
 )
 from daybreak.stores.memory import MemoryStore
 from daybreak.testing.clock import NOON
@@ -83,6 +86,7 @@ class Player:
         self._context = self._opener()
         self._other: Store = await self._context.__aenter__()
         self._has_batches = "batches" in self._other.traits.features
+        self._has_cache = "cache" in self._other.traits.features
 
     async def close(self) -> None:
         await self._context.__aexit__(None, None, None)
@@ -227,6 +231,13 @@ class Player:
         await self._check_kept(wanted)
 
     @_play.register
+    async def _(self, step: steps.Forget) -> None:
+        wanted = Uncache(flights=step.flights, task=step.task, limit=step.limit)
+        answer = await self._both(lambda store: store.uncache(wanted, now=self._now))
+        self._note("results forgotten", when=answer.dropped > 0)
+        self._note("results forgotten in chunks", when=answer.again)
+
+    @_play.register
     async def _(self, step: steps.Write) -> None:
         puts = self._puts(step.puts)
         self._note_puts(puts, await self._both(lambda store: store.put(puts, now=self._now)))
@@ -292,14 +303,19 @@ class Player:
         key, digest = sketch.key or (None, "")
         unique, how = sketch.unique or (None, "return")
         on_conflict, _, waiting = how.partition(" while ")
+        flight, options = None, sketch.options
+        if self._has_cache and sketch.flight is not None:
+            flight = f"{sketch.flight[0]} of {sketch.task[0]} {sketch.task[1]}"
+            options = msgspec.structs.replace(options, cache=sketch.flight[1])
         return JobSpec(
             id=name, task=sketch.task[0], version=sketch.task[1], args=name.encode(), queue=sketch.queue, by="carl",
-            priority=sketch.priority, options=sketch.options, key=key, digest=digest, unique=unique,
+            priority=sketch.priority, options=options, key=key, digest=digest, unique=unique,
             on_conflict=on_conflict, unique_while=waiting or "unfinished", code="" if key is None else f"code-{name}",  # type: ignore[arg-type]
             owner=owner, run=run, tags=tags, meta={"m": "1"} if tags else {}, trace="00-1-2-01" if tags else None,
             delay=None if sketch.run_in is not None else sketch.delay,
             run_at=None if sketch.run_in is None else self._now + sketch.run_in,
-            batch=sketch.batch if self._has_batches else None,
+            batch=sketch.batch if self._has_batches else None, flight=flight,
+            flight_parts={} if flight is None else {"arguments": flight},
         )  # fmt: skip
 
     def _id_again(self, sketch: steps.Sketch) -> str | None:
@@ -516,6 +532,9 @@ class Player:
             await self._compare_pages(Filter(states=frozenset({state})), 7)
         await self._compare_pages(Filter(), 7)
         await self._compare_usage([job for job in jobs if job is not None])
+        _assert_followers_are_led([job for job in jobs if job is not None])
+        for query in (CacheQuery(), CacheQuery(task="x"), CacheQuery(results=True), CacheQuery(flights=("f of x 1",))):
+            await self._both(lambda store, query=query: store.cached(query, now=self._now))  # type: ignore[misc]
         for kind in ("note", "queue", "resource", "gate", "health"):
             await self._both(lambda store, kind=kind: store.records(kind))  # type: ignore[misc]
 
@@ -531,9 +550,23 @@ def _recounted(jobs: Sequence[Job]) -> tuple[Counter[str], Counter[str]]:
                 calls.add(job.group)
             for need in job.spec.options.resources:
                 used[need.resource] += need.slots
-        if job.blocked_on is not None:
+        if job.blocked_on is not None and not is_flight_cause(job.blocked_on):
             waiting[job.blocked_on] += 1
     return used, waiting
+
+
+def _assert_followers_are_led(jobs: Sequence[Job]) -> None:
+    """Who waits for the result of a flight waits for a job of its queue that will run, and for one alone."""
+    for job in jobs:
+        if not is_flight_cause(job.blocked_on):
+            continue
+        alike = [one for one in jobs if one.spec.flight == job.spec.flight and one.spec.queue == job.spec.queue]
+        going = (State.QUEUED, State.RUNNING, State.SCHEDULED)
+        assert any(one.state in going or _is_resource(one.blocked_on) for one in alike), f"nobody leads {job.id}"
+
+
+def _is_resource(cause: str | None) -> bool:
+    return cause is not None and not is_flight_cause(cause)
 
 
 def _ends_of(totals: Sequence[Total]) -> Counter[str]:
@@ -543,6 +576,8 @@ def _ends_of(totals: Sequence[Total]) -> Counter[str]:
         first, *rest = total.what.split()
         if first in ("submitted", "shortened", "spared", "completed", "cancelled"):
             found[first] += total.n
+        elif first in ("cached", "followed"):
+            found["completed"] += total.n
         elif first == "failed":
             found[f"failed {rest[0]}"] += total.n
     return found

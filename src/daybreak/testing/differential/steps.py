@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from daybreak.core.model import Batching, Gate, Health, Options, Outcome, QueueSettings, ResourceSettings
+from daybreak.core.model import Batching, Caching, Gate, Health, Options, Outcome, QueueSettings, ResourceSettings
 from daybreak.store.protocol import Action, Filter
 
 Which = Literal["open", "lost", "any"]
@@ -32,6 +32,7 @@ class Sketch:
     again: int | None
     holder: str | None
     batch: str | None = None
+    flight: tuple[str, Caching] | None = None
 
     def __repr__(self) -> str:
         """Only the fields that differ from their defaults, so that a failing story is readable."""
@@ -158,6 +159,15 @@ class Clean(Step):
     limit: int
     events_for: timedelta
     keys_for: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forget(Step):
+    """Forget known results: of these flights, of a task, or of all."""
+
+    flights: tuple[str, ...]
+    task: str | None
+    limit: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

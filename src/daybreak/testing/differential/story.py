@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from daybreak.core.model import (
     Batching,
+    Caching,
     Cancelled,
     Done,
     Failed,
@@ -40,6 +41,7 @@ from daybreak.testing.differential.steps import (
     Clean,
     Configure,
     End,
+    Forget,
     Heartbeat,
     Nothing,
     Provide,
@@ -109,6 +111,10 @@ UNIQUES: Final = (
     ("u", "return while waiting"), ("u", "replace while waiting"), ("v", "refuse while waiting"),
     ("v", "raise while waiting"),
 )  # fmt: skip
+FLIGHTS: Final = (
+    *(None,) * 8, ("f", Caching()), ("f", Caching()), ("f", Caching(ttl=10 * SECOND)), ("g", Caching(size=8)),
+    ("h", Caching(size=8)), ("h", Caching(size=3, ttl=ZERO)),
+)  # fmt: skip
 BELONGS: Final = ((None, None, ()), ("ann", None, ("t",)), ("bob", "r", ("t", "s")), (None, "r", ()))
 OUTCOMES: Final[tuple[Outcome, ...]] = (
     Done(), Done(b"result"), Done(b"result", ran=1.5), Failed(Failure(message="no", kinds=("ValueError",))),
@@ -162,6 +168,7 @@ SKETCH: Final = st.builds(
     again=rarely(NUMBER, None),
     holder=one(HOLDERS),
     batch=one((None, None, None, "p")),
+    flight=one(FLIGHTS),
 )
 PUT: Final = st.builds(
     PutSketch,
@@ -237,6 +244,10 @@ STEPS: Final[tuple[tuple[int, st.SearchStrategy[Step]], ...]] = (
     (3, st.builds(
         Clean, wait=WAIT, limit=one((1, 2, 500)), events_for=one((HOUR, MINUTE, ZERO)),
         keys_for=one((ZERO, MINUTE, HOUR)),
+    )),
+    (1, st.builds(
+        Forget, wait=WAIT, flights=one(((), (), ("f of x 1", "g of y 1", "none"))), task=one((None, "x")),
+        limit=one((500, 1, 2)),
     )),
     (1, st.builds(Write, wait=WAIT, puts=several(PUT, 3, 1))),
     (3, st.builds(Configure, wait=WAIT, queue=one((*QUEUES, "lock")), settings=one(SETTINGS))),
@@ -396,8 +407,39 @@ BATCHED: Final = st.builds(
         End, lease=NUMBER, which=st.just("open"), outcome=one(OUTCOMES), inserts=st.just(()), puts=st.just(()),
     ), 6)] * 3),
 )  # fmt: skip
-BEGINNINGS: Final = (OPENING, CROWDED, FAILING, SHRINKING, HASTY, REPEATED, WAITERS, BATCHED)
-BEGINNING: Final = one((0, 0, 0, 1, 2, 3, 4, 5, 6, 7)).flatmap(lambda n: BEGINNINGS[n])
+# Jobs of few flights in two queues, of which one leads each, and that end, leave or come back in any order.
+FLYING: Final = st.builds(
+    Sketch, queue=one(("a", "a", "a", "b")), priority=one((5, 5, 2, 9)),
+    **PLAIN | {
+        "delay": one((None, None, None, SECOND)), "unique": one((None, None, ("u", "replace"), ("v", "return"))),
+        "key": one((None, None, ("k", "1"))),
+    },
+    options=one((
+        Options(), Options(), Options(expires_in=10 * SECOND), Options(retry=ONCE, keep_completed=SECOND),
+        Options(resources=(Need("r"),), retry=Retry(strategy="fixed", attempts=4, delay=SECOND)),
+    )),
+    flight=one(FLIGHTS[8:]),
+)  # fmt: skip
+FLOWN: Final = st.builds(
+    lambda settings, jobs, claims, ends, actions: [
+        Configure(queue="a", settings=settings),
+        *(step for more, claim, ended, (action, numbers) in zip(jobs, claims, ends, actions, strict=True) for step in (
+            Submit(wait=SECOND, jobs=more),
+            Work(ends=ended, claim=replace(claim, queues=("a", "b", "c"), tasks=None, job=None)),
+            Change(action=action, jobs=numbers, priority=2),
+        )),
+    ],
+    one((None, None, QueueSettings(capacity=4), QueueSettings(capacity=4, when_full="shed"))),
+    st.tuples(several(FLYING, 6, 3), several(FLYING, 4, 1), several(FLYING, 4)),
+    st.tuples(*[CLAIM] * 3),
+    st.tuples(*[several(st.builds(
+        End, lease=NUMBER, which=st.just("open"), outcome=one(OUTCOMES), inserts=rarely(several(FLYING, 1, 1)),
+        puts=st.just(()),
+    ), 4)] * 3),
+    st.tuples(*[st.tuples(one(ACTIONS), several(NUMBER, 3))] * 3),
+)  # fmt: skip
+BEGINNINGS: Final = (OPENING, CROWDED, FAILING, SHRINKING, HASTY, REPEATED, WAITERS, BATCHED, FLOWN)
+BEGINNING: Final = one((0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 8)).flatmap(lambda n: BEGINNINGS[n])
 
 
 def story(least: int = 20, most: int = 60) -> st.SearchStrategy[list[Step]]:
