@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 
 from daybreak import Daybreak, File
-from daybreak.adapters.plecs import PLECS_RETRY, Plecs, PlecsError, plecs_resource
+from daybreak.adapters.plecs import PLECS_RETRY, Plecs, PlecsError, plecs_cache, plecs_resource
 
 ADDRESS = os.environ.get("PLECS", "http://127.0.0.1:1080/RPC2")
 PERIOD = 10  # points per switching period, in what the stand-in answers
@@ -25,18 +25,25 @@ class Point:
     duty: float
 
 
-# Points of one model share a call: without `by`, the content of the first File decides.
-@app.batch_task(size=16, resource=plecs_resource(ADDRESS), retry=PLECS_RETRY, priority="low")
+def summary(volts: list[float]) -> dict[str, float]:
+    last = volts[-PERIOD:]
+    return {"vout": sum(last) / PERIOD, "ripple": max(last) - min(last), "peak": max(volts)}
+
+
+# Points of one model share a call: without `by`, the content of the first File decides. A point that
+# is known is not simulated again: its model, its numbers, this code and the version of PLECS decide.
+@app.batch_task(
+    size=16,
+    resource=plecs_resource(ADDRESS),
+    retry=PLECS_RETRY,
+    priority="low",
+    cache=plecs_cache(plecs, salt=summary),
+)
 def simulate(points: list[Point]) -> list[dict[str, float] | PlecsError]:
     name = plecs.load_by_content(points[0].model.path)
     found = plecs.simulate_batch(name, [{"Vi": point.vin, "duty": point.duty} for point in points])
     # A point that failed is answered by its error, and fails alone.
     return [one if isinstance(one, PlecsError) else summary(one.signals[0]) for one in found]
-
-
-def summary(volts: list[float]) -> dict[str, float]:
-    last = volts[-PERIOD:]
-    return {"vout": sum(last) / PERIOD, "ripple": max(last) - min(last), "peak": max(volts)}
 
 
 def main() -> int:

@@ -124,6 +124,34 @@ def test_hooks_hear_of_a_hit_where_it_was_submitted(app):
     assert kept == ["submitted", "completed"]
 
 
+def test_elements_of_a_batch_task_are_known_one_by_one(app):
+    @app.batch_task(size=4, cache=True)
+    def squares(items: list[int]) -> list[int]:
+        runs.append(items)
+        return [item * item for item in items]
+
+    with app.worker():
+        assert squares.map([1, 2, 3, 4, 2, 1]) == [1, 4, 9, 16, 4, 1]
+    assert sorted(item for items in runs for item in items) == [1, 2, 3, 4]
+    hit = squares.submit(3)
+    assert (hit.state(), hit.result()) == (State.COMPLETED, 9)
+
+
+def test_the_digest_of_a_secret_is_of_use_in_its_own_store_only():
+    flights = []
+    for _ in range(2):
+        with Daybreak("memory://", by="ann") as app:
+
+            @app.task(cache=True)
+            def fetch(pin: Secret[str], page: int) -> None: ...
+
+            spec = fetch.submit(Secret("1234"), 1).info().spec
+            assert fetch.submit(Secret("1234"), 1).info().spec.flight == spec.flight
+            flights.append((spec.flight_parts["argument pin"], spec.flight_parts["argument page"]))
+    (one_pin, one_page), (other_pin, other_page) = flights
+    assert (one_pin == other_pin, one_page == other_page) == (False, True)
+
+
 def test_a_failure_is_not_kept_and_a_success_on_a_retry_is(app):
     tries: list[int] = []
 
