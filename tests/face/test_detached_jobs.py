@@ -8,7 +8,19 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from daybreak import AttemptOver, Context, Daybreak, JobCancelled, JobFailed, LeaseLost, Permanent, Retry, State
+from daybreak import (
+    AttemptOver,
+    Breaker,
+    Context,
+    Daybreak,
+    JobCancelled,
+    JobFailed,
+    LeaseLost,
+    Permanent,
+    Resource,
+    Retry,
+    State,
+)
 from daybreak.core.errors import BadArguments, BadInput, DaybreakError, JobNotFound, WrongState
 from daybreak.core.model import Done, JobSpec
 from daybreak.store.protocol import Beat, Claim, Exchange
@@ -328,6 +340,23 @@ def test_a_released_detached_job_runs_again_and_the_first_attempt_is_refused(run
         app.finish(job, Report(date(2026, 5, 2), 1), fence=pods.fence(job))
     app.finish(job, Report(date(2026, 5, 2), 2), fence=pods.fence(job, attempt=2))
     assert (job.result().pages, job.info().attempt) == (2, 1)
+
+
+def test_a_probe_that_detaches_closes_the_breaker_of_its_resource(run, app):
+    @app.task(
+        resource=Resource("cluster", breaker=Breaker(failures=1, successes=1, open_for=timedelta(minutes=1))),
+        retry=SOON,
+    )
+    def pod(ctx: Context) -> None:
+        if ctx.attempt == 1:
+            raise ConnectionError("the cluster is away")
+        return ctx.detach("1h")
+
+    job = pod.submit()
+    assert app.resource("cluster").info().breaker == "open"
+    run.advance("2m")
+    assert job.info().detached
+    assert app.resource("cluster").info().breaker == "closed"
 
 
 # -- the race of a fast pod with its worker ----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from daybreak.core.model import NO_GATE, Breaker, Done, Failed, Gate, Lease, Outcome, TimedOut
+from daybreak.core.model import NO_GATE, Breaker, Detached, Done, Ending, Failed, Gate, Lease, TimedOut
 from daybreak.policy.retry import classify
 
 
@@ -23,11 +23,11 @@ class Signal(NamedTuple):
     started_at: datetime
 
 
-def signal_of(lease: Lease, outcome: Outcome) -> Signal | None:
+def signal_of(lease: Lease, outcome: Ending) -> Signal | None:
     """The signal of an ended attempt; None if it tells nothing about the resource: a wrong argument, a cancelled job or
-    a dead worker are not the resource's fault."""
+    a dead worker are not the resource's fault. Work that goes on elsewhere was begun well, as far as its worker saw."""
     match outcome:
-        case Done():
+        case Done() | Detached():
             return Signal(True, lease.started_at)
         case TimedOut():
             return Signal(False, lease.started_at)

@@ -100,7 +100,6 @@ class LocalSource:
         self, ended: Sequence[tuple[Lease, Ending]], claim: ClaimRequest | None, *, by: str | None = None
     ) -> ExchangeResult:
         """`by` is who ended the leases, if it was not this worker."""
-        detached, ended = await self._detach(ended)
         if ended:
             signals = self._signals.collect(ended)
             if signals:
@@ -108,10 +107,11 @@ class LocalSource:
             await self._health.report(signals)
             if self.logs is not None:
                 await self.logs.save_before_settling(lease for lease, _ in ended)
+        detached, settling = await self._detach(ended)
         chance, success = self._world.chance, self._health.success
         settlements = [
             settle(lease, outcome, chance=chance.random(), by=by or self.worker, success=success(lease))
-            for lease, outcome in ended
+            for lease, outcome in settling
         ]
         reply = await self._store.exchange(
             Exchange(settle=settlements, claim=None if claim is None else self._store_claim(claim))
@@ -122,7 +122,7 @@ class LocalSource:
                 self._breakers.started((lease,))
         settled = [
             Settled(lease, settlement, accepted)
-            for (lease, _), settlement, accepted in zip(ended, settlements, reply.settled, strict=True)
+            for (lease, _), settlement, accepted in zip(settling, settlements, reply.settled, strict=True)
         ]
         return ExchangeResult(settled, reply.leases, reply.next_in, reply.again, detached)
 
@@ -141,8 +141,6 @@ class LocalSource:
                 rest.append((lease, ending))
         if not detached:
             return (), rest
-        if self.logs is not None:
-            await self.logs.save_before_settling(lease for lease, _ in detached)
         replies = await self._store.extend(
             [
                 Beat(seq=lease.seq, fence=lease.fence, lease_for=ending.deadline, detach=True, job=lease.job)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from daybreak.core.model import Lease, Outcome
+from daybreak.core.model import Ending, Lease
 from daybreak.policy.breaker import Signal, signal_of
 
 MIN_REMEMBERED: Final = 10_000
@@ -24,7 +24,7 @@ class OutcomeSignals:
     def __init__(self) -> None:
         self._reported = ReportedLeases()
 
-    def collect(self, ended: Sequence[tuple[Lease, Outcome]]) -> list[ResourceSignal]:
+    def collect(self, ended: Sequence[tuple[Lease, Ending]]) -> list[ResourceSignal]:
         """The signals of attempts that were not collected before."""
         signals = []
         for lease, outcome in ended:
