@@ -25,6 +25,8 @@ async def oldest_per_queue(client: Client, queue: str | None = None) -> dict[str
     found: dict[str, datetime] = {}
     for name, priority in sorted(heads):
         page = await client.find(queue=name, state=State.QUEUED, priority=priority, limit=1)
+        while not page.jobs and page.cursor is not None:  # a page looks at a bounded number of jobs
+            page = await client.find(queue=name, state=State.QUEUED, priority=priority, limit=1, cursor=page.cursor)
         for job in page.jobs:
             found[name] = min(found.get(name, job.created_at), job.created_at)
     return found

@@ -8,10 +8,13 @@ import pytest
 from msgspec.structs import replace
 from redis_servers import REDIS, fresh, need_redis
 
+from daybreak.api.oldest import oldest_per_queue
+from daybreak.client.client import Client
 from daybreak.core.model import Done, State
 from daybreak.core.units import MICROSECOND, span
 from daybreak.core.wait_limit import SHORTENED_NOTE, shortened_wait
 from daybreak.policy.settle import settle
+from daybreak.store.protocol import SCANNED_PER_PAGE, Filter, Query
 from daybreak.stores.memory import MemoryStore
 from daybreak.stores.redis import RedisStore
 from daybreak.testing.contract.builders import (
@@ -118,3 +121,35 @@ async def test_that_a_limit_was_shortened_is_told_after_hundreds_of_events_and_i
             await third.adopt([back], by="mover", now=NOON)
             assert (await third.history(following.id))[: len(history)] == history
             assert (await get_job(third, following.id)).state is State.QUEUED
+
+
+@pytest.mark.parametrize("discipline", ["fifo", "aging"])
+async def test_the_oldest_job_is_found_behind_any_number_of_more_urgent_ones(store, discipline):
+    await configure(store, "default", discipline=discipline)
+    await accept(store, priority=9, now=NOON)
+    for _ in range(6):
+        await store.insert([spec(priority=2) for _ in range(SCANNED_PER_PAGE // 5)], now=NOON + MINUTE)
+    await accept(store, priority=0, now=NOON + MINUTE)
+    await accept(store, priority=10, now=NOON + MINUTE)
+    assert await oldest_per_queue(Client(store)) == {"default": NOON}
+
+
+async def test_a_listing_of_one_priority_reads_no_other(store):
+    """Also if some of its jobs were submitted while the queue aged."""
+    await configure(store, "default", discipline="aging")
+    aged = await accept_all(store, 3, priority=5)
+    others = await accept_all(store, 3, priority=2)
+    await configure(store, "default", discipline="fifo")
+    later = [await accept(store, priority=priority) for priority in (0, 2, 5, 5, 7)]
+    found, cursor = [], None
+    where = Filter(states=frozenset({State.QUEUED}), priority=5)
+    while True:
+        page = await store.find(Query(filter=where, limit=2, cursor=cursor))
+        found += [job.id for job in page.jobs]
+        if (cursor := page.cursor) is None:
+            break
+    assert found == [*aged, later[2], later[3]]
+    page = await store.find(Query(filter=Filter(states=frozenset({State.QUEUED}), priority=2)))
+    assert [job.id for job in page.jobs] == [*others, later[1]]
+    page = await store.find(Query(filter=Filter(states=frozenset({State.QUEUED}), priority=0)))
+    assert [job.id for job in page.jobs] == [later[0]]

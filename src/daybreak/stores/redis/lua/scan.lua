@@ -9,6 +9,20 @@ local states, reason, priority, limit = arg(), number(), number(), number()
 local sets = {}
 for i = 1, number() do sets[i] = arg() end
 
+-- The queued jobs from a place on that may have the priority of the filter: those with aging, whose scores tell nothing of
+-- it, and those that have its score. So a listing does not read the more urgent ones.
+local function of_priority(name, low)
+  local function up_to(bound) return call('ZCOUNT', name, '-inf', bound) end
+  local found, own = {}, text(K.FIFO + priority)
+  for _, part in ipairs({ { up_to(0), up_to(text(K.FIFO)) }, { up_to('(' .. own), up_to(own) } }) do
+    local first = math.max(low, part[1])
+    local last = math.min(part[2], first + limit - #found / 2) - 1
+    local members = first <= last and call('ZRANGE', name, first, last, 'WITHSCORES') or {}
+    for i = 1, #members do found[#found + 1] = members[i] end
+  end
+  return found
+end
+
 -- The first `limit` members of one set after the cursor. Members with the cursor's score are compared by their text.
 local function behind(name)
   if name == 'lease' then -- sorted by the end of the lease, and never large
@@ -25,12 +39,16 @@ local function behind(name)
     local from = seq == '' and '+inf' or '(' .. seq
     return call('ZREVRANGEBYSCORE', P .. name, from, '-inf', 'WITHSCORES', 'LIMIT', 0, limit)
   end
-  if score == '' then return call('ZRANGE', P .. name, 0, limit - 1, 'WITHSCORES') end
-  local low, high = call('ZCOUNT', P .. name, '-inf', '(' .. score), call('ZCOUNT', P .. name, '-inf', score)
-  while low < high do
-    local middle = math.floor((low + high) / 2)
-    if call('ZRANGE', P .. name, middle, middle)[1] <= seq then low = middle + 1 else high = middle end
+  local low = 0
+  if score ~= '' then
+    local high = call('ZCOUNT', P .. name, '-inf', score)
+    low = call('ZCOUNT', P .. name, '-inf', '(' .. score)
+    while low < high do
+      local middle = math.floor((low + high) / 2)
+      if call('ZRANGE', P .. name, middle, middle)[1] <= seq then low = middle + 1 else high = middle end
+    end
   end
+  if priority > 0 and name:sub(1, 7) == 'queued:' then return of_priority(P .. name, low) end
   return call('ZRANGE', P .. name, low, low + limit - 1, 'WITHSCORES')
 end
 
