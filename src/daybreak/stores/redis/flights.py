@@ -14,6 +14,7 @@ from daybreak.stores.redis import codes, scripts
 from daybreak.stores.redis.client import RedisClient
 from daybreak.stores.redis.event_codec import read_short
 from daybreak.stores.redis.read import parse_cursor
+from daybreak.stores.redis.rows import unpack_value
 from daybreak.stores.redis.specs import Args
 
 _ENTRY: Final = struct.Struct("<16sB8d")  # leader, flags, version, created, used, until, size, ran, hits, refs
@@ -22,15 +23,20 @@ _unpack_parts = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 
 async def cached(client: RedisClient, query: CacheQuery, now: datetime | None) -> CachePage:
-    """One page of the results that may be used now."""
-    used, number = parse_cursor(query.cursor, 2) if query.cursor else ("", "")
+    """One page of the known results."""
+    used = number = ""
+    if query.cursor is not None:
+        *seen, number = parse_cursor(query.cursor, 1 if query.results else 2)
+        used = "".join(seen)
     flights = [clean(flight) for flight in query.flights]
-    args: Args = [clean(query.task or ""), used, number, query.limit, len(flights), *flights]
+    args: Args = [int(query.results), clean(query.task or ""), used, number, query.limit, len(flights), *flights]
     _, found, more = await client.run(scripts.CACHED, args, now)
-    entries = [_entry(packed) for _, packed in found]
+    entries = [_entry(packed, result) for _, packed, result in found]
     if not (more and found):
         return CachePage(entries, None)
-    last, packed = found[-1]
+    last, packed, _ = found[-1]
+    if query.results:
+        return CachePage(entries, f"{int(last)}")
     return CachePage(entries, f"{int(_ENTRY.unpack_from(packed)[_USED])}:{int(last)}")
 
 
@@ -42,7 +48,7 @@ async def uncache(client: RedisClient, request: Uncache, now: datetime | None) -
     return Uncached(dropped, bool(again))
 
 
-def _entry(packed: bytes) -> CacheEntry:
+def _entry(packed: bytes, result: bytes | None) -> CacheEntry:
     _, _, version, created, used, until, size, ran, hits, _ = _ENTRY.unpack_from(packed)
     flight, at = read_short(packed, _ENTRY.size)
     task, at = read_short(packed, at)
@@ -52,4 +58,5 @@ def _entry(packed: bytes) -> CacheEntry:
         parts=_unpack_parts(packed[at:]), size=int(size), ran=period(int(ran)), hits=int(hits),
         created_at=moment(int(created)), used_at=moment(int(used)),
         until=None if until == codes.NONE else moment(int(until)),
+        result=None if result is None else unpack_value(result),
     )  # fmt: skip
