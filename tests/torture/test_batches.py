@@ -70,6 +70,34 @@ def test_only_poison_fails_and_attempts_are_exact_whatever_is_killed(url, tmp_pa
     )
 
 
+def test_a_folder_keeps_the_same_promise_though_one_process_at_a_time_has_it(tmp_path, monkeypatch, tell):
+    """The worker is killed as soon as another call has begun; the last one goes on until nothing is left."""
+    monkeypatch.setenv(LINES, str(tmp_path / "lines"))
+    url, began = f"dir://{tmp_path}/jobs", time.monotonic()
+    words = ("--lease", "1s", "--processes", "2", "--until-idle")
+    with nobody_left(), contextlib.ExitStack() as around:
+        app.use(url)
+        around.callback(app.close)
+        submit_and_die(url)
+        app.close()  # the folder is the worker's now
+        for _ in range(KILLS):
+            before = len(read_lines(word="call"))
+            worker = around.enter_context(WorkerProcess(TARGET, url, tmp_path, *words))
+            until(lambda before=before: len(read_lines(word="call")) > before, "another call")
+            worker.kill()
+        worker = around.enter_context(WorkerProcess(TARGET, url, tmp_path, *words))
+        until(lambda: worker.returned is not None, "the end of all items", within=600)
+        assert worker.returned == 0, worker.said
+        app.use(url)
+        lost = check_outcomes()
+        check_calls()
+        ask(app, lambda client: assert_sound(client.store))
+    tell(
+        f"{ITEMS} items in a folder, worker killed {KILLS} times: {ITEMS - len(POISON)} completed once, {len(POISON)} "
+        f"failed with their own error, 0 lost; {lost} attempts ended with a worker; {time.monotonic() - began:.0f} s"
+    )
+
+
 def submit_and_die(url: str) -> None:
     around = {**os.environ, "DAYBREAK_URL": url, "PYTHONPATH": f"{TARGET.parent}:{os.environ.get('PYTHONPATH', '')}"}
     command = [sys.executable, str(TARGET), str(ITEMS)]
