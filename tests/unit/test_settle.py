@@ -141,6 +141,13 @@ def test_the_same_arguments_give_the_same_fate(outcome, held, chance):
     assert settle(held, outcome, chance=chance, by="w") == settle(held, outcome, chance=chance, by="w")
 
 
+def test_a_hung_job_counts_as_timed_out_only_if_it_was_in_a_batch_call():
+    hung, in_call = TimedOut(SECOND, story="no sign of life for 1 s"), msgspec.structs.replace(lease(), group=7)
+    assert fate(hung, lease()).timeouts == 0
+    assert fate(hung, in_call).timeouts == 1  # it runs alone next time
+    assert fate(TimedOut(SECOND), in_call).timeouts == 1
+
+
 def test_deaths_use_up_no_attempts_meant_for_errors():
     survivor = lease(6, lost=3, retry=Retry(attempts=4))
     assert fate(TRANSIENT, survivor).state is State.SCHEDULED

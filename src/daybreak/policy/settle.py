@@ -101,7 +101,9 @@ def _after_timeout(lease: Lease, late: TimedOut, inputs: _RetryInputs, by: str) 
         attempt=lease.attempt,
     )
     word: Word = "hung" if late.story and not lease.detached else "late"
-    timeouts, ran = lease.timeouts + (word == "late"), after.total_seconds()
+    # A hung job of a batch call counts as one that timed out, too: it must run alone next time, because any of them may
+    # have hung.
+    timeouts, ran = lease.timeouts + (word == "late" or lease.group is not None), after.total_seconds()
     if _charged_attempts(lease) >= retry.attempts:
         return _end(
             lease, State.FAILED, by, reason=Reason.TIMEOUT, failure=failure, timeouts=timeouts, ran=ran, word=word
