@@ -259,7 +259,7 @@ async def test_the_five_instruments_agree_with_the_store_whatever_happened(app, 
     } <= await lines()  # fmt: skip
     await queue.release("e0", {"status": "completed"})
     await queue.remove("e1")
-    assert {"queue_depth 1.0", "queue_active 0.0", "queue_enqueue_total 4.0"} <= await lines()
+    assert {"queue_depth 1.0", "queue_active 0.0", "queue_schedule_total 2.0"} <= await lines()
 
 
 # -- routes ------------------------------------------------------------------------------------------------------------

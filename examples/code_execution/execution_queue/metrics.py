@@ -4,6 +4,7 @@ each reading. Nothing is counted up and down, so nothing drifts."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from msgspec.structs import replace
 from prometheus_client.core import CounterMetricFamily
@@ -13,6 +14,8 @@ from daybreak import Daybreak
 from daybreak.api.metrics.figures import Figures, read_figures
 from daybreak.api.metrics.other_names import integr8scode
 from execution_queue.service import EXECUTIONS
+
+SCHEDULED: Final = "queue_schedule"
 
 
 class QueueMetrics:
@@ -25,8 +28,14 @@ class QueueMetrics:
 
     async def collect(self) -> Iterator[Metric]:
         figures = of_queue(await read_figures(await self._app.client()), EXECUTIONS)
-        lost = CounterMetricFamily("queue_event_data_lost", "Executions whose payload was lost", value=0)
-        return iter([*integr8scode(figures), lost])
+        others = [metric for metric in integr8scode(figures) if metric.name != SCHEDULED]
+        # Each scheduled execution is detached once. The attempts that ended would leave out those that were cancelled.
+        scheduled = sum(total.n for total in figures.totals if total.what == "detached")
+        return iter([
+            *others,
+            CounterMetricFamily(SCHEDULED, "Total executions scheduled from queue", value=scheduled),
+            CounterMetricFamily("queue_event_data_lost", "Executions whose payload was lost", value=0),
+        ])  # fmt: skip
 
     async def text(self) -> bytes:
         """All of them as Prometheus reads them."""
