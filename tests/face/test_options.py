@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from daybreak import Adaptive, BadInput, Client, Options
+from daybreak import Adaptive, Cache, BadInput, Client, Options
 from daybreak.core.errors import Unsupported
 from daybreak.policy.parse_options import SUBMIT_OPTIONS, build_spec, parse_options
 from daybreak.stores.memory import MemoryStore
@@ -40,7 +40,7 @@ def lambda_free(n: int = 0) -> int:
         ({"result_ttl": 3}, "did you mean keep='7d'?"),
         ({"job_id": "a"}, "did you mean id='...'"),
         ({"version": 2}, "using() has no option 'version'; it is an option of the task: @app.task(version=...)"),
-        ({"zzzzzz": 2}, "using() has no option 'zzzzzz'; the options are delay, expires_in"),
+        ({"zzzzzz": 2}, "using() has no option 'zzzzzz'; the options are cache, delay, expires_in"),
     ],
 )
 def test_a_misspelt_option_of_a_job_is_told_the_right_word(task, said, told):
@@ -49,7 +49,7 @@ def test_a_misspelt_option_of_a_job_is_told_the_right_word(task, said, told):
     assert told in str(refused.value)
 
 
-@pytest.mark.parametrize("word", ["depends_on", "after", "cache"])
+@pytest.mark.parametrize("word", ["depends_on", "after"])
 def test_what_is_not_there_yet_says_so(app, task, word):
     with pytest.raises(Unsupported, match=rf"using\(\) has no option '{word}' yet"):
         task.using(**{word: "x"})
@@ -113,7 +113,7 @@ def test_every_option_is_one_that_is_read():
     of_a_task = {*Definition.OWN, *inspect.signature(parse_options).parameters, *Options.__struct_fields__}
     assert of_a_task >= TASK_OPTIONS
     assert set(WorkerSettings.__struct_fields__) == WORKER_OPTIONS
-    assert {"resource", "tx"} == JOB_OPTIONS - SUBMIT_OPTIONS
+    assert {"resource", "tx", "cache"} == JOB_OPTIONS - SUBMIT_OPTIONS
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_every_option_of_a_task_reaches_its_definition(app):
     said = {
         "name": "other", "version": 2, "aliases": "old", "queue": "q", "priority": "high", "retry": 7,
         "timeout": Adaptive("1m", 2.0, 3), "expires_in": "2m", "keep": "3m", "hang": "30s",
-        "deaths": 5, "resource": "r", "fail_fast": True,
+        "deaths": 5, "resource": "r", "fail_fast": True, "cache": True,
     }  # fmt: skip
     assert said.keys() == TASK_OPTIONS
     made = app.task(**said)(lambda_free).definition
@@ -144,3 +144,4 @@ def test_every_option_of_a_task_reaches_its_definition(app):
     assert (of.retry.attempts, of.escalate, of.escalate_after, of.adaptive, of.deaths) == (7, 2.0, 3, True, 5)
     assert [s.total_seconds() for s in (of.timeout, of.expires_in, of.keep_failed, of.hang)] == [60, 120, 180, 30]
     assert of.fail_fast
+    assert made.cache == Cache()
