@@ -25,7 +25,8 @@ from daybreak.core.model import (
     TimedOut,
 )
 from daybreak.policy.settle import settle as settlement_of
-from daybreak.store.protocol import Claim, Exchanged, Store
+from daybreak.store.protocol import Claim, Exchanged, Store, Verdict
+from daybreak.stores.memory import MemoryStore
 from daybreak.testing.contract.builders import (
     FATAL,
     HOUR,
@@ -540,6 +541,17 @@ class Batches:
         assert await kinds_of(store, jobs[1]) == await kinds_of(store, alone) == ["submitted", "started", "completed"]
         told = [event for event in await store.history(jobs[0]) if event.kind.startswith("batch")]
         assert [(event.by, event.note) for event in told] == [("w1", "3 jobs")] * 2
+
+    async def test_jobs_that_come_from_another_store_are_taken_along(self, store: Store) -> None:
+        need_batches(store)
+        async with MemoryStore() as other:
+            moved = await submit(other, *"aab")
+            packed = [one for one in await other.pack(moved) if one is not None]
+        here = await submit(store, *"ab")
+        assert [answer.verdict for answer in await store.adopt(packed, by="ann", now=NOON)] == [Verdict.NEW] * 3
+        calls = sorted(sorted(call) for call in jobs_in(await calls_of(store)))
+        assert calls == sorted([sorted([here[0], moved[0], moved[1]]), sorted([here[1], moved[2]])])
+        await assert_sound(store)
 
     async def test_an_unknown_batch_key_is_an_ordinary_submit(self, store: Store) -> None:
         need_batches(store)
