@@ -187,6 +187,27 @@ async def test_the_feed_drives_a_saga_and_an_idle_driver_stops_following(store):
     assert b'"holder"' not in position.value  # the next driver need not wait
 
 
+async def test_a_driver_that_is_stopped_while_it_closes_its_follower_stops(memory):
+    driver, asked, may_end = SagaDriver(memory, WORLD, name="d"), asyncio.Event(), asyncio.Event()
+
+    async def ends_slowly() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            asked.set()
+            await may_end.wait()
+
+    driver._following = asyncio.create_task(ends_slowly())
+    await asyncio.sleep(0)
+    running = asyncio.create_task(runner.run([driver], WORLD))  # there is no saga, so it closes the follower
+    await asked.wait()
+    running.cancel()
+    await asyncio.sleep(0)
+    may_end.set()
+    assert (await asyncio.wait([running], timeout=5))[0], "it goes on for ever"
+    assert running.cancelled()
+
+
 async def test_a_job_that_belongs_to_no_saga_is_left_alone(memory):
     driver = SagaDriver(memory, WORLD, name="d")
     await start(memory, "r", 1)

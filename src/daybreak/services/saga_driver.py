@@ -8,7 +8,6 @@ purged."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from datetime import timedelta
 from typing import Final
@@ -81,12 +80,16 @@ class SagaDriver:
 
     async def close(self) -> None:
         """Stop following the feed."""
-        if self._following is not None:
-            self._following.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._following
-            self._following = self._follower = None
+        following, self._following, self._follower = self._following, None, None
         self._next_sweep_at = 0
+        if following is None:
+            return
+        following.cancel()
+        # Not awaited directly: if this task is cancelled too, because the worker stops, that must not be taken for the
+        # end of the follower.
+        await asyncio.wait([following])
+        if not following.cancelled():
+            following.result()
 
     async def handle(self, event: Event) -> None:
         """Do what follows from the end of a job, if it belongs to a saga."""
