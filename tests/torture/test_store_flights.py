@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from server_stores import place_on
 
 from daybreak.core.model import State
 from daybreak.store.protocol import CacheQuery, Store
@@ -58,16 +59,13 @@ class ClientProcess:
         self._process.communicate()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/jobs.db"
         return
-    pytest.importorskip("psycopg")
-    from postgres_servers import URL, schema_for_tests, with_schema
-
-    with schema_for_tests() as schema:
-        yield with_schema(URL, schema)
+    with place_on(request.param) as place:
+        yield place
 
 
 @contextlib.contextmanager
