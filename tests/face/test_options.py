@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from daybreak import Adaptive, Cache, BadInput, Client, Options
+from daybreak import Adaptive, BadInput, Cache, Client, Options
 from daybreak.core.errors import Unsupported
 from daybreak.policy.parse_options import SUBMIT_OPTIONS, build_spec, parse_options
 from daybreak.stores.memory import MemoryStore
