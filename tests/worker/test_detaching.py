@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from worker_processes import until
+from worker_processes import read_lines, until
 from worker_tasks import apod, app, fast_pod, noop, pod
 
 from daybreak import AttemptOver, State
@@ -93,3 +93,34 @@ def test_how_long_a_detached_job_waited_is_in_the_trends(stage, began):
     assert [group.name for group in app.trends("1h", by="task").groups] == ["pod"]
     app.finish(job, "done")
     assert app.trends("1h", by="task").figures.wait_p50 > timedelta()
+
+
+def test_workers_killed_at_any_moment_lose_no_job_and_no_outcome(stage):
+    """Pods end at once, before or after their worker has detached the job, and say so again and again; workers are
+    killed meanwhile. What an attempt said first counts, and nothing that an earlier attempt says later."""
+    jobs = {job.id: job for job in (pod.submit("1h") for _ in range(24))}
+    accepted: dict[str, str] = {}
+
+    def finish_pods() -> int:
+        for line in read_lines(word="began"):
+            job, result = line["job"], f"result of {line['fence']}"
+            try:
+                finished = app.finish(job, result, fence=line["fence"])
+            except AttemptOver:
+                assert accepted[job] != result
+                continue
+            assert accepted.setdefault(job, result) == result
+            assert finished.state is State.COMPLETED
+        return len(accepted)
+
+    for kills in (1, 2):
+        with stage.process("--processes", "2") as worker:
+            until(lambda kills=kills: finish_pods() >= 8 * kills, f"{8 * kills} jobs are done")
+            worker.kill()
+    with stage.process("--processes", "2") as worker:
+        until(lambda: finish_pods() == len(jobs), "all jobs are done")
+        worker.wait_ready(app)
+        assert worker.stop() == 0
+    for job in jobs.values():
+        assert job.result(timeout="20s") == accepted[job.id]
+        assert [event.kind for event in job.history()].count("completed") == 1
