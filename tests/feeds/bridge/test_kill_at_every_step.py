@@ -1,5 +1,6 @@
 """A bridge that is killed at any operation on the broker or the store: the next one ends with one job per message,
-every bad message among the dead letters, and every event sent in order."""
+every bad message among the dead letters, every event sent in order, and work that went on elsewhere ended once, by its
+own attempt."""
 
 from __future__ import annotations
 
@@ -14,11 +15,14 @@ from bridge_rig import about, submit
 
 from daybreak import Daybreak
 from daybreak.client import feed_follower
-from daybreak.core.model import State
+from daybreak.core.model import HandedBack, State
 from daybreak.feeds.bridge import runner as runner_module
 from daybreak.feeds.bridge.channels.channel import Channel, Message, Outgoing
 from daybreak.feeds.bridge.runner import BridgeRunner
+from daybreak.policy.settle import settle
+from daybreak.store.protocol import Beat, Claim, Exchange
 
+DAY = timedelta(days=1)
 STORE_STEPS = ("insert", "known_keys", "amend", "put", "events", "get")
 
 
@@ -73,7 +77,8 @@ class MemoryChannel(Channel):
 
 
 class Story:
-    """Ten messages, one bridge that is killed, and one that is not."""
+    """Ten messages about jobs of the bridge and four about work that goes on elsewhere; one bridge that is killed, and
+    one that is not."""
 
     def __init__(self, path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = self.at = 0
@@ -98,6 +103,10 @@ class Story:
             about("cancel", "c", key="one"), submit(3, key="three"), Outgoing(body=b"{}", id="bad 2"), submit(4),
             about("completed", "d", key="three"),
             submit(1, id="again", key="one"),
+            about("completed", "e", key="pod", fence=1, result=7),
+            about("completed", "f", key="pod", fence=1, result=7),
+            about("completed", "g", key="second pod", fence=1, result=8),  # the attempt before
+            about("completed", "h", key="second pod", fence=2, result=9),
         ]  # fmt: skip
         app = Daybreak(f"sqlite:///{self.path}/jobs-{at}.db")
 
@@ -107,6 +116,7 @@ class Story:
 
         bridge = app.bridge("nats://memory:1", work, incoming="in", outgoing="out")
         client = await app.client()
+        await detach_two(client)
         try:
             await self._until_done(app, client, bridge, at)
             count = self.count
@@ -130,15 +140,26 @@ class Story:
         await asyncio.gather(task, return_exceptions=True)
 
     async def _is_done(self, client) -> bool:
-        if len(self.topics["in"].acknowledged) < 10:
+        if len(self.topics["in"].acknowledged) < 14:
             return False
         sent = {message.id for message in self.topics["out"].messages}
-        return {
-            f"{job.id}.{n}" for job in await jobs_of(client) for n in range(1, await events_of(client, job) + 1)
-        } <= sent
+        for job in await jobs_of(client):
+            last = await events_of(client, job)
+            first = last if "pod" in (job.spec.key or "") else 1  # before that, no bridge followed them
+            if not {f"{job.id}.{n}" for n in range(first, last + 1)} <= sent:
+                return False
+        return True
 
     async def _check(self, client) -> None:
         jobs = await jobs_of(client)
+        pods = {job.spec.key: job for job in jobs if "pod" in (job.spec.key or "")}
+        assert {key: (job.state, job.result) for key, job in pods.items()} == {
+            "pod": (State.COMPLETED, b"7"),
+            "second pod": (State.COMPLETED, b"9"),
+        }
+        for job in pods.values():
+            assert [event.kind for event in await client.history(job.id)].count("completed") == 1
+        jobs = [job for job in jobs if job not in pods.values()]
         assert sorted(json.loads(job.spec.args)["number"] for job in jobs) == [1, 2, 3, 4]
         assert [job.state for job in jobs if job.spec.key == "one"] == [State.CANCELLED]
         assert {message.headers["daybreak-id"] for message in self.topics["in.dead"].messages} == {
@@ -152,7 +173,7 @@ class Story:
             if data["n"] not in first[data["job"]]:
                 first[data["job"]].append(data["n"])
         assert {job: sorted(numbers) for job, numbers in first.items()} == dict(first)
-        assert set(first) == {job.id for job in jobs}
+        assert set(first) == {job.id for job in [*jobs, *pods.values()]}
 
 
 def replace_store(client, step):
@@ -174,6 +195,19 @@ def replace_store(client, step):
         store = Counted()
 
     return Holder()
+
+
+async def detach_two(client) -> None:
+    """Two jobs whose work goes on elsewhere: one in its first attempt, one in its second."""
+    for key, number in (("second pod", 11), ("pod", 10)):
+        await client.submit("work", {"number": number}, key=key)
+        for _ in range(2 if key == "second pod" else 1):
+            [lease] = (await client.store.exchange(Exchange(claim=Claim(worker="w", lease_for=DAY)))).leases
+            beat = Beat(seq=lease.seq, fence=lease.fence, lease_for=DAY, detach=True)
+            assert [reply.held for reply in await client.store.extend([beat])] == [True]
+            if (key, lease.fence) == ("second pod", 1):
+                back = settle(lease, HandedBack(), chance=0.5, by="w")
+                assert (await client.store.exchange(Exchange(settle=[back]))).settled == [True]
 
 
 async def jobs_of(client):
