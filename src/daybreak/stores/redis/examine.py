@@ -140,7 +140,9 @@ def _memory(facts: dict[str, str]) -> Finding:
     if used < 0.9 * maximum:
         return ok_finding(what)
     return Finding(
-        what, cure="raise maxmemory or keep finished jobs for a shorter time: at the limit new jobs are refused"
+        what,
+        cure="raise maxmemory, keep finished jobs for a shorter time, or give cached tasks a size (Cache(size=...)): "
+        "at the limit new jobs are refused",
     )
 
 
