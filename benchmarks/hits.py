@@ -20,8 +20,8 @@ CHUNK = 500
 
 
 def hits(store: str, place: Path, jobs: int) -> Timed:
-    """Milliseconds from a submit to its result, if that is known, in one thread; no worker runs. `p99 ms` is the 99th of
-    a hundred, `run s` a new run over as many known points, and `of 0.2 s` a hit as a percentage of such a simulation."""
+    """Milliseconds from a submit to its result, if that is known, in one thread; no worker runs. `p99 ms` is the 99th
+    of a hundred, `run s` a new run over as many known points, and `of 0.2 s` a hit in percent of such a simulation."""
     with opened(store, place) as (app, task):
         cached = task.using(cache=True)
         cached.submit_many([{"n": n} for n in range(jobs)])
