@@ -40,7 +40,7 @@ SOMETIMES = {
     "purged jobs", "purged keys", "purged events", "purge again", "cursor expired",
     "put written", "put lost", "put deleted", "put inserts", "put lost with its jobs", "paged", "granted",
     "batch call", "batch calls", "batch call with slots",
-    "insert follows", "insert cached", "results forgotten", "results forgotten in chunks",
+    "insert follows", "insert cached", "results forgotten",
     "evicted", "waiter evicted", "failed fast", "spared", "shortened",
 }  # fmt: skip
 

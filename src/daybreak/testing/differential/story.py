@@ -433,9 +433,10 @@ FLOWN: Final = st.builds(
     st.tuples(several(FLYING, 6, 3), several(FLYING, 4, 1), several(FLYING, 4)),
     st.tuples(*[CLAIM] * 3),
     st.tuples(*[several(st.builds(
-        End, lease=NUMBER, which=st.just("open"), outcome=one(OUTCOMES), inserts=rarely(several(FLYING, 1, 1)),
+        End, lease=NUMBER, which=st.just("open"), outcome=one((*[Done(b"result")] * 12, *OUTCOMES)),
+        inserts=rarely(several(FLYING, 1, 1)),
         puts=st.just(()),
-    ), 4)] * 3),
+    ), 4, 2)] * 3),
     st.tuples(*[st.tuples(one(ACTIONS), several(NUMBER, 3))] * 3),
 )  # fmt: skip
 BEGINNINGS: Final = (OPENING, CROWDED, FAILING, SHRINKING, HASTY, REPEATED, WAITERS, BATCHED, FLOWN)
