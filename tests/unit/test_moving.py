@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from daybreak.client.cache_seal import read_seal
 from daybreak.client.client import Client
 from daybreak.client.store_migration import CHUNK, HOLD_NOTE, PROBE_KIND, Mover
 from daybreak.core.errors import BadInput
@@ -115,6 +116,17 @@ async def assert_moved(source, target, expected):
         assert fold(history).state is job.state
         assert [event.n for event in history] == list(range(1, len(history) + 1))
         assert [event.kind for event in history].count("moved") == 1
+
+
+async def test_the_seal_of_cache_keys_goes_too_unless_the_target_has_one(stores, clock):
+    source, target = stores
+    seal = await read_seal(source)
+    await Mover(source, target, clock, by="ann").run()
+    assert await read_seal(target) == seal
+    async with MemoryStore(clock) as other:
+        own = await read_seal(other)
+        await Mover(target, other, clock, by="ann").run()
+        assert await read_seal(other) == own != seal
 
 
 async def test_everything_goes_and_works_on_over_there(stores, clock):

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from daybreak.client.cache_seal import KIND as SEAL_KIND
 from daybreak.client.job_logs import copy_logs, delete_logs
 from daybreak.client.saga_migration import hold_sagas, move_sagas
 from daybreak.client.schedule_migration import move_schedules
@@ -44,7 +45,8 @@ STARTABLE: Final = frozenset({State.QUEUED, State.SCHEDULED, State.BLOCKED})
 # (`request`, `stack`) are of this minute. The name of a ledger on message queues (`sqs`) is of this store, and the
 # records of which delivery of a job counts (`delivery`) go with the end of the job: while it runs, it is not moved. The
 # cursors of durable hooks, bridges and sagas (`hook`, `bridge`, `follower`) are places in the feed of this store.
-KINDS: Final = ("queue", "resource", "declared resource", "token", "watch")
+# With its seal, keys of cached results that cover a secret stay the same.
+KINDS: Final = ("queue", "resource", "declared resource", "token", "watch", SEAL_KIND)
 RUN_KINDS: Final = ("run", "active run")  # a run and its mark: they go with the jobs of the run
 
 
