@@ -273,6 +273,7 @@ BUGS = [
     (3, batches.SkippedJobIsGone, "test_jobs_that_a_call_passes_over_stay_as_they_were"),
     (3, batches.BatchMixesKeys, "test_one_call_never_mixes_keys_tasks_versions_or_queues"),
     (4, batches.CallTakesSlotPerElement, "test_a_call_takes_the_slots_and_the_token_of_one_job"),
+    (4, batches.two_calls_have_one_number, "test_a_head_that_left_its_call_begins_no_other_until_that_has_ended"),
     (4, batches.SlotLeaksWithHead, "test_a_call_holds_its_slots_until_its_last_job_is_settled"),
     (4, batches.slot_is_free_with_the_head, "test_a_call_holds_its_slots_until_its_last_job_is_settled"),
     ("batches", batches.those_who_wait_are_left_behind, "test_a_call_takes_along_jobs_that_wait_for_its_slot"),

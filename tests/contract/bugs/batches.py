@@ -57,6 +57,12 @@ def SlotLeaksWithHead(real, tx, row):  # noqa: N802
         tx.left_calls.pop(group, None)
 
 
+@bug(Claiming, "_leads_earlier_call")
+def two_calls_have_one_number(real, claiming, head):
+    """A job that left the call it began begins another, while the first one still runs."""
+    return False
+
+
 @bug(resource_queue, "_leave_calls")
 def slot_is_free_with_the_head(real, tx):
     """The first end of a lease gives the slots of the whole call back."""

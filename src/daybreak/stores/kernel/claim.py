@@ -302,6 +302,8 @@ class Claiming:
         is_overdue = moves.is_overdue(tx, head)
         if self._claim.batches and not is_overdue and head.batch is not None:
             batching = self._claim.batches.get(head.name[1:])
+            if batching is not None and self._leads_earlier_call(head):
+                batching = None
             if batching is not None and (mates := self._find_mates(queue, head, head.batch, batching)) is None:
                 return None
         if is_overdue or not head.needs:
@@ -318,6 +320,11 @@ class Claiming:
             gauges.park(head, lacking, was_queued=True)
             mates = None
         return Candidate(queue, head, lacking=lacking, mates=mates)
+
+    def _leads_earlier_call(self, head: Head) -> bool:
+        """Whether a call that this job began still runs: the job left it, others have not. Its number stands for the
+        slots of that call, so the job is leased by itself, and in no new call."""
+        return head.fence > 0 and bool(self._tx.leases_of_group(head.seq))
 
     def _find_mates(self, queue: QueueTurn, head: Head, batch: str, batching: Batching) -> tuple[Mate, ...] | None:
         """The jobs that the batch call of this one takes along; None if the call is not full, and may wait for more.

@@ -178,6 +178,8 @@ def hand_over_again(tx: Transaction, entry: FlightEntry) -> None:
 def _make_room(tx: Transaction, row: Row, entry: FlightEntry) -> None:
     """Drop what was used longest ago, until the task has no more results than it may keep. A result that has no room at
     all is not kept, and no other makes room for it."""
+    if entry.flight is None:  # its time was over as soon as its followers had the result
+        return
     if not has_room(row.options.cache, 1, entry.size):
         entry.until = tx.steady
         if entry.flight is not None and not entry.landing:

@@ -131,6 +131,7 @@ class QueuedHead(NamedTuple):
     priority: int
     expires: int | None
     attempt: int
+    fence: int
     packed_needs: str | None
     packed_carry: bytes | None
     batch: str | None

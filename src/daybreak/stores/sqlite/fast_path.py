@@ -132,6 +132,10 @@ class QueuedHead:
         return self.found[3]  # type: ignore[no-any-return]
 
     @property
+    def fence(self) -> int:
+        return self.found[4]  # type: ignore[no-any-return]
+
+    @property
     def needs(self) -> tuple[Need, ...]:
         return unpack_options(self.found[15]).resources
 

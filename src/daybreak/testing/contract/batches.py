@@ -295,6 +295,21 @@ class Batches:
             await assert_sound(store)
             now += MINUTE
 
+    async def test_a_head_that_left_its_call_begins_no_other_until_that_has_ended(self, store: Store) -> None:
+        need_batches(store)
+        await provide(store, "plecs", slots=2)
+        await submit(store, *"aa", resources=PLECS)
+        [[head, other]] = await calls_of(store)
+        assert await settle(store, head, HandedBack())
+        [[again]] = await calls_of(store)
+        assert (again.job, again.group, await used(store, "plecs")) == (head.job, None, 2)
+        assert await settle(store, other, HandedBack())
+        assert await used(store, "plecs") == 1
+        assert await settle(store, again, HandedBack())
+        assert await used(store, "plecs") == 0
+        assert [len(call) for call in await calls_of(store)] == [2]
+        await assert_sound(store)
+
     async def test_a_dead_call_gives_its_slots_back_when_its_last_lease_is_settled(self, store: Store) -> None:
         need_batches(store)
         await provide(store, "plecs", slots=1)

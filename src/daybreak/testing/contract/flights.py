@@ -178,6 +178,14 @@ class KnownResults:
         assert await settle(store, await claim_one(store), Done(None))
         assert await verdicts(store, flying()) == [CACHED]
 
+    async def test_a_result_whose_time_is_over_at_once_is_for_those_who_wait(self, store: Store) -> None:
+        require_cache(store)
+        no_time = timedelta()
+        [leader, follower] = await fly(store, flying(ttl=no_time), flying(ttl=no_time))
+        assert await settle(store, await claim_one(store), Done(RESULT))
+        assert [job.result for job in await store.get([leader, follower]) if job is not None] == [RESULT, RESULT]
+        assert await verdicts(store, flying(ttl=no_time)) == [NEW]
+
     async def test_another_flight_has_another_result(self, store: Store) -> None:
         await compute(store)
         assert await verdicts(store, flying("g"), spec()) == [NEW, NEW]

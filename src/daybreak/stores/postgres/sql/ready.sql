@@ -23,7 +23,7 @@ SELECT l.id, l.queue, l.task, l.version FROM daybreak.lane l ORDER BY l.id DESC 
 
 -- name: claim_job
 -- One job by its id, wherever it stands in its lane, with the columns of claim_lane. Nothing if it is not queued.
-SELECT r.lane, r.band, r.ord, r.seq, r.priority, r.expires, r.attempt, r.needs,
+SELECT r.lane, r.band, r.ord, r.seq, r.priority, r.expires, r.attempt, r.fence, r.needs,
        CASE WHEN r.needs IS NOT NULL OR r.batch IS NOT NULL THEN r.carry END AS carry, r.batch
 FROM daybreak.job j
 JOIN daybreak.ready r ON r.lane = j.lane AND r.band = j.band AND r.ord = j.ord AND r.seq = j.seq
@@ -31,10 +31,10 @@ WHERE j.lane = ANY (%b::integer[]) AND r.seq <> ALL (%b::bigint[]) AND j.id = %b
 
 -- name: claim_lane
 -- The first jobs of some lanes, in rank order. Locks nothing and reads only what the rank needs: see take_heads.
-SELECT r.lane, r.band, r.ord, r.seq, r.priority, r.expires, r.attempt, r.needs, r.carry, r.batch
+SELECT r.lane, r.band, r.ord, r.seq, r.priority, r.expires, r.attempt, r.fence, r.needs, r.carry, r.batch
 FROM unnest(%b::integer[]) AS a(lane)
 CROSS JOIN LATERAL (
-    SELECT r.lane, r.band, r.ord, r.seq, r.priority, r.expires, r.attempt, r.needs,
+    SELECT r.lane, r.band, r.ord, r.seq, r.priority, r.expires, r.attempt, r.fence, r.needs,
            CASE WHEN r.needs IS NOT NULL OR r.batch IS NOT NULL THEN r.carry END AS carry, r.batch
     FROM daybreak.ready r
     WHERE r.lane = a.lane AND r.seq <> ALL (%b::bigint[]) ORDER BY r.band, r.ord, r.seq LIMIT %b::bigint) r
@@ -43,12 +43,12 @@ ORDER BY r.lane, r.band, r.ord, r.seq
 -- name: company
 -- The jobs of a lane that have a batch key, in rank order: queued, with the columns of claim_lane, or blocked on a resource.
 -- Locks nothing.
-(SELECT r.lane, r.band, r.ord, r.seq, r.priority, r.expires, r.attempt, r.needs, r.carry, r.batch, NULL::bytea AS options,
+(SELECT r.lane, r.band, r.ord, r.seq, r.priority, r.expires, r.attempt, r.fence, r.needs, r.carry, r.batch, NULL::bytea AS options,
         true AS is_queued
  FROM daybreak.ready r WHERE r.lane = %(lane)b AND r.batch = %(batch)b AND r.seq <> ALL (%(seen)b::bigint[])
  ORDER BY r.band, r.ord, r.seq LIMIT %(limit)b)
 UNION ALL
-(SELECT h.lane, h.band, h.ord, h.seq, j.priority, j.expires, h.attempt, NULL, h.carry, h.batch, j.options, false
+(SELECT h.lane, h.band, h.ord, h.seq, j.priority, j.expires, h.attempt, h.fence, NULL, h.carry, h.batch, j.options, false
  FROM (SELECT * FROM daybreak.held h WHERE h.lane = %(lane)b AND h.batch = %(batch)b AND h.seq <> ALL (%(seen)b::bigint[])
        ORDER BY h.band, h.ord, h.seq LIMIT %(limit)b) h
  CROSS JOIN LATERAL (SELECT j.priority, j.expires, j.options FROM daybreak.job j WHERE j.seq = h.seq OFFSET 0) j)

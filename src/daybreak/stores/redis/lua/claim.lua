@@ -294,7 +294,7 @@ function M.take(claim, all_queue_lanes, seqs, heads)
       claim.spoken_for[seq], lane.out = true, claim.out
       local batching = M.has(start.marks, K.BATCH) and not (is_overdue or is_passed_over)
         and M.batching_of(claim, start.lane)
-      if batching then
+      if batching and not M.hget('left', seq) then -- else a call that it began still runs: see kernel/claim.py
         call_head = M.job_of(seq)
         mates = M.find_mates(claim, queue_lanes.room, call_head, batching)
         if not mates then

@@ -188,6 +188,7 @@ end
 -- Drops what was used longest ago, until the task has no more results than it may keep. A result that has no room at all
 -- is not kept, and no other makes room for it.
 local function make_room(flight, entry)
+  if entry.flight == '' then return end -- it was dropped as soon as its followers had the result: its time is over
   if not has_room(flight, 1, entry.size) then
     entry.till = now
     change(entry)
