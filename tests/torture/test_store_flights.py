@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +51,19 @@ class ClientProcess:
 
     def finish(self) -> list[dict[str, Any]]:
         """Let it end, and return what it said since."""
-        rest, _ = self._process.communicate(timeout=90)
-        return [json.loads(line) for line in rest.splitlines()]
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        said = [json.loads(line) for line in self._process.stdout]  # `communicate` would miss lines that are buffered
+        self._process.wait(90)
+        return said
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
 
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
@@ -78,14 +85,14 @@ def process(role: str, url: str) -> Iterator[ClientProcess]:
         started.kill()
 
 
-async def open_once(url: str) -> Store:
-    store: Store = store_for(url)
-    return await store.open()
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[Store]:
+    async with store_for(url) as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("fate", ["runs", "cancelled while it waits", "cancelled while it runs", "killed", "removed"])
-async def test_of_a_thousand_one_runs_and_all_have_its_result(url, fate, tell):
-    store = await open_once(url)
+async def test_of_a_thousand_one_runs_and_all_have_its_result(url, store, fate, tell):
     with contextlib.ExitStack() as ending:
         submitters = [ending.enter_context(process("submitter", url)) for _ in range(4)]
         for submitter in submitters:
@@ -124,7 +131,6 @@ async def test_of_a_thousand_one_runs_and_all_have_its_result(url, fate, tell):
     [entry] = (await store.cached(CacheQuery())).entries
     assert entry.hits == 4 * JOBS - withdrawn - 1
     assert runs == ({leader.id: 2} if fate == "killed" else Counter(began_of(fate, leader.id, entry.job)))
-    await store.close()
 
 
 def began_of(fate: str, leader: str, computed: str) -> list[str]:
