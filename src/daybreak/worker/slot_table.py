@@ -39,9 +39,9 @@ class SlotTable:
         self._words[3 * slot] = seq
         return slot
 
-    def begin_part(self, slot: int, part: range) -> None:
-        """Record that the function is called with these jobs of a call, now."""
-        self._words[3 * slot + 1] = time.monotonic_ns() // 1000
+    def begin_part(self, slot: int, part: range, at: int | None = None) -> None:
+        """Record that the function is called with these jobs of a call, now or `at` these microseconds."""
+        self._words[3 * slot + 1] = time.monotonic_ns() // 1000 if at is None else at
         # One word, so that a reader never sees the beginning of one part with the end of another.
         self._words[3 * slot + 2] = part.start << 32 | part.stop
 

@@ -9,6 +9,24 @@ from harness.history import Commit, Held, History, JobRun
 from harness.tracked import Tracked
 
 
+@dataclass
+class Known:
+    """A result that a flight has: of which job, and until when it may be used."""
+
+    job: str
+    result: bytes | None
+    until: int | None
+
+
+@dataclass
+class Flight:
+    """What the events so far say of a flight. `awaited` are the jobs whose next event must say where they belong."""
+
+    leader: str | None = None
+    known: Known | None = None
+    awaited: dict[str, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Violation:
     """A broken promise: which one, of which job, and by which events."""
@@ -38,6 +56,8 @@ class Book:
     violations: list[Violation] = field(default_factory=list)
     at: int = 0
     slots: int = 0
+    limits: dict[str, int] = field(default_factory=dict)
+    flights: dict[str, Flight] = field(default_factory=dict)
     runs_by_lease: dict[Held, JobRun] | None = None
 
     def queue(self, name: str) -> QueueSettings:

@@ -25,13 +25,15 @@ from daybreak.worker.wire import (
     Report,
     Returned,
     Run,
+    RunCall,
     SaveCheckpoint,
     Stack,
     Stop,
     Work,
     to_child,
 )
-from harness.history import JobRun
+from harness.batch_call import RunningCall, poison
+from harness.history import Held, JobRun
 
 if TYPE_CHECKING:
     from harness.process import Process
@@ -69,6 +71,7 @@ class SimChild:
         self._is_async = hello.is_async
         self._waiting = WorkQueue()
         self._running: list[RunningJob] = []
+        self._calls: list[RunningCall] = []
         self._exit: str | None = None
         self._leaving = False
         self._frames = Frames(to_child)
@@ -112,7 +115,7 @@ class SimChild:
         self, scan: platform.ProcessScan, known: platform.Activities, *, thorough: bool
     ) -> platform.Activities:
         """Jobs compute all the time, but for those that hang."""
-        is_busy = not all(job.hangs for job in self._running)
+        is_busy = not all(job.hangs for job in (*self._running, *self._calls))
         return {(1, 1): platform.ProcessActivity(cpu=self._site.loop.time() if is_busy else 0.0)}
 
     def stack(self) -> str:
@@ -149,13 +152,18 @@ class SimChild:
     # -- inside the child ----------------------------------------------------------------------------------------------
 
     def _receive(self) -> None:
-        match self._inbox.popleft():
+        match message := self._inbox.popleft():
             case Run(batch):
                 self._waiting.add(batch)
+                self._start()
+            case RunCall():
+                self._waiting.add([message])
                 self._start()
             case Stop(seq, fence, reason):
                 for job in self._jobs(seq, fence):
                     self._stop(job, reason)
+                for call in self._calls:
+                    call.stop(seq, fence, reason)
             case Recall():
                 self._send(Returned(self._waiting.clear()))
             case GetStack(seq, fence):
@@ -169,14 +177,40 @@ class SimChild:
         return [job for job in self._running if (job.work.seq, job.work.fence) == (seq, fence)]
 
     def _start(self) -> None:
-        while len(self._running) < self._slots and (work := self._waiting.pop()) is not None:
+        while len(self._running) + len(self._calls) < self._slots and (work := self._waiting.pop()) is not None:
             site = self._site
-            beside = tuple(job.run.held for job in self._running)
+            beside = (
+                *(job.run.held for job in self._running),
+                *(run.held for call in self._calls for run in call.runs),
+            )
+            if isinstance(work, RunCall):
+                self._start_call(work.call, beside)
+                continue
             run = site.history.run_starts(self._supervisor.name, self.process.name, work, beside)
             slot = self.slot_table.begin(work.seq, at=site.world.steady())
             job = RunningJob(work, slot, site.loop.time(), run, deaf=site.fate.random() < 0.2)
             self._running.append(job)
             self._plan_end(job)
+
+    def _start_call(self, works: list[Work], beside: tuple[Held, ...]) -> None:
+        history, held = self._site.history, [(work.seq, work.fence) for work in works]
+        history.batches.append(held)
+        runs = [
+            history.run_starts(
+                self._supervisor.name, self.process.name, work, (*beside, *held[:place], *held[place + 1 :])
+            )
+            for place, work in enumerate(works)
+        ]
+        call = RunningCall(
+            self._site, self.process, self.slot_table, runs, send=self._send, die=self._die, over=self._end_call
+        )
+        self._calls.append(call)
+        call.go_on()
+
+    def _end_call(self, call: RunningCall) -> None:
+        self._calls.remove(call)
+        self._start()
+        self._exit_if_idle()
 
     def _plan_end(self, job: RunningJob) -> None:
         work, fate, key = job.work, self._site.fate, job.run.held
@@ -222,6 +256,12 @@ class SimChild:
             self._finish_by_chance(job)
 
     def _finish_by_chance(self, job: RunningJob) -> None:
+        if "poison" in job.work.tags:
+            self._finish(job, "failed", poison(job.work))
+            return
+        if "stumbles" in job.work.tags and job.work.attempt == 1:
+            self._finish(job, "failed", NOT_NOW)
+            return
         roll = self._site.fate.random()
         if self._site.calm and roll > 0.7:
             roll /= 2  # once it is quiet, most work ends well
@@ -247,17 +287,22 @@ class SimChild:
         self.slot_table.end(job.slot)
         if lose_report:
             self._site.saw("child died before it reported")
-            self._site.history.run_ends(job.run, "unreported", was_alone=not self._running)
+            self._site.history.run_ends(job.run, "unreported", was_alone=not self._in_function)
             self._die("its process was ended by SIGSEGV", "crashed")
             return
-        self._site.history.run_ends(job.run, status, was_alone=not self._running)
+        self._site.history.run_ends(job.run, status, was_alone=not self._in_function)
         result = f"{job.work.job}/{job.work.fence}".encode() if status == "done" else None
         self._send(Report([Ended(*job.run.held, status, self._site.loop.time() - job.started_at, result, failure)]))
         self._start()
         self._exit_if_idle()
 
+    @property
+    def _in_function(self) -> int:
+        """How many jobs are in a function now."""
+        return len(self._running) + sum(len(call.in_function) for call in self._calls)
+
     def _exit_if_idle(self) -> None:
-        if self._leaving and not self._running and not len(self._waiting):
+        if self._leaving and not self._running and not self._calls and not len(self._waiting):
             self._die("its process ended with exit code 0", "killed")
 
     def _die_with_supervisor(self) -> None:
@@ -267,7 +312,10 @@ class SimChild:
         if self._exit is not None:
             return
         self._exit = description
+        was_alone = self._in_function == 1
         for job in self._running:
-            self._site.history.run_ends(job.run, how, was_alone=len(self._running) == 1)
+            self._site.history.run_ends(job.run, how, was_alone=was_alone)
+        for call in self._calls:
+            call.died(how, was_alone=was_alone)
         self._send(None)
         self.process.kill()

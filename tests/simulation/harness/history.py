@@ -46,6 +46,7 @@ class Commit:
     call: Call
     answer: Any
     events: list[Event]
+    used: dict[str, int] | None = None  # the slots of resources in use after it, if the story limits any
 
 
 @dataclass(slots=True)
@@ -86,6 +87,7 @@ class History:
     windows: list[Window] = field(default_factory=list)
     outcomes: dict[Held, str] = field(default_factory=dict)
     runs: list[JobRun] = field(default_factory=list)
+    batches: list[list[Held]] = field(default_factory=list)  # the jobs of each call of several that a child began
     stops: list[tuple[int, int, str]] = field(default_factory=list)
     freezes: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     crashes: list[tuple[int, int, str]] = field(default_factory=list)
@@ -103,10 +105,11 @@ class History:
         call.phase, call.answer, call.ended, call.before = phase, answer, self.world.steady(), len(self.commits)
         self.lines.append((call.ended, call.process, call.n, call.op, phase, answer))
 
-    def commit(self, call: Call, answer: Any, events: list[Event], wall: int) -> None:
+    def commit(self, call: Call, answer: Any, events: list[Event], wall: int) -> Commit:
         commit = Commit(self.world.steady(), wall, call, answer, events)
         self.commits.append(commit)
         self.lines.append((commit.at, "store", call.n, call.op, "commit", answer, events))
+        return commit
 
     def run_starts(self, worker: str, child: str, work: Work, beside: tuple[Held, ...]) -> JobRun:
         run = JobRun(worker, child, work, len(self.commits), beside)

@@ -6,6 +6,7 @@ from typing import Final
 
 from daybreak.core.model import FINAL, UNFINISHED, WAITING, State
 
+KNOWN_RESULT: Final = "completed with the result of another"
 _BACK: Final = frozenset({State.QUEUED, State.SCHEDULED})
 _RUNS: Final = frozenset({State.RUNNING})
 _NONE: Final[frozenset[State | None]] = frozenset({None})
@@ -29,6 +30,11 @@ TABLE: Final[dict[str, tuple[frozenset[State | None], frozenset[State | None]]]]
     "expired": (WAITING, frozenset({State.FAILED})),
     "retried": (FINAL, frozenset({State.QUEUED})),
     "removed": (FINAL, _NONE),
+    "blocked": (frozenset({State.QUEUED}), frozenset({State.BLOCKED})),
+    "unblocked": (frozenset({State.BLOCKED}), frozenset({State.QUEUED})),
+    "batch_started": (_RUNS, _NONE),
+    "batch_completed": (_RUNS, _NONE),
+    KNOWN_RESULT: (WAITING - {State.SUSPENDED}, frozenset({State.COMPLETED})),
 }
 
 # Which operation may write which event: nothing changes by itself.
@@ -46,9 +52,14 @@ WRITERS: Final[dict[str, frozenset[str]]] = {
     "failed": frozenset({"exchange"}),
     "cancelled": frozenset({"exchange", "amend", "insert"}),
     "suspended": frozenset({"exchange", "amend"}),
-    "reprioritised": frozenset({"amend", "insert", "exchange"}),
+    "reprioritised": frozenset({"amend", "insert", "exchange", "advance"}),
     "expired": frozenset({"exchange", "advance"}),
     "retried": frozenset({"amend"}),
     "removed": frozenset({"amend"}),
+    "blocked": frozenset({"insert", "exchange", "advance", "amend"}),
+    "unblocked": frozenset({"exchange", "advance", "amend", "insert"}),
+    "batch_started": frozenset({"exchange"}),
+    "batch_completed": frozenset({"exchange"}),
+    KNOWN_RESULT: frozenset({"insert", "exchange", "advance", "amend"}),
     "progress": frozenset({"extend"}),
 }

@@ -35,6 +35,7 @@ class Plan:
     fatal: frozenset[int]  # those that kill the child that runs them
     quick: range  # those that come together, and whose jobs all take the same short time
     faults: list[tuple[float, str]] = field(default_factory=list)
+    limits: dict[str, int] = field(default_factory=dict)  # the slots of each resource
 
     def has(self, trouble: str) -> bool:
         return trouble in self.troubles
@@ -60,11 +61,11 @@ def plan_for(seed: int) -> Plan:
         deadly=frozenset((*die.sample(range(20), die.randint(1, 2)), *quick[5:6]) if "deadly" in troubles else ()),
         fatal=frozenset(die.sample(range(20), die.randint(1, 2)) if "fatal" in troubles else ()),
         quick=quick,
-        faults=_faults(die, troubles, chaos_for),
+        faults=faults_for(die, troubles, chaos_for),
     )
 
 
-def _faults(die: Random, troubles: frozenset[str], chaos_for: float) -> list[tuple[float, str]]:
+def faults_for(die: Random, troubles: frozenset[str], chaos_for: float) -> list[tuple[float, str]]:
     often = {
         "crash": 3,
         "freeze": 3,

@@ -12,10 +12,10 @@ from daybreak.core.model import QueueSettings, Settlement, State
 from daybreak.core.rank import rank_of
 from daybreak.core.units import micros, span
 from daybreak.store.protocol import Amended, Purged
-from harness import rules_lease, rules_order, rules_submit, rules_worker
+from harness import rules_batches, rules_flights, rules_lease, rules_order, rules_submit, rules_worker
 from harness.book import Book
 from harness.history import Commit
-from harness.legal import TABLE, WRITERS
+from harness.legal import KNOWN_RESULT, TABLE, WRITERS
 from harness.tracked import Tracked
 
 
@@ -51,6 +51,9 @@ def replay(book: Book, commit: Commit) -> None:
     if claims:
         rules_order.check_claim(book, commit, request.claim)
         rules_worker.check_room(book, commit)
+        rules_batches.check_calls(book, commit)
+    rules_batches.check_slots(book, commit)
+    rules_flights.check(book, commit)
 
 
 def _take(book: Book, commit: Commit, event: Event, settlements: dict[str, Settlement]) -> None:
@@ -73,17 +76,21 @@ def _take(book: Book, commit: Commit, event: Event, settlements: dict[str, Settl
     except ValueError as gap:
         book.blame("I9", job, str(gap), commit)
         job.folded = fold([event], msgspec.structs.replace(before, n=event.n - 1))
+    was = before.state
     _apply(book, commit, event, job, settlements)
+    rules_flights.take(book, commit, event, job, was)
 
 
 def _check_legal(book: Book, commit: Commit, event: Event, job: Tracked) -> None:
-    before, named = TABLE[event.kind]
-    if job.state not in before:
+    kind = KNOWN_RESULT if rules_flights.is_from_another(event) else event.kind
+    before, named = TABLE[kind]
+    taken_along = event.kind == "started" and job.state is State.BLOCKED and job.spec.batch is not None
+    if job.state not in before and not taken_along:
         final = job.is_final
         book.blame("I7" if final else "I8", job, f"{event.kind} in state {job.state}", commit)
     if event.state not in named:
         book.blame("I8", job, f"{event.kind} leads from {job.state} to {event.state}", commit)
-    if commit.call.op not in WRITERS[event.kind]:
+    if commit.call.op not in WRITERS[kind]:
         book.blame("I8", job, f"{event.kind} written by {commit.call.op}", commit)
     if micros(event.at) != commit.wall:
         book.blame("I9", job, f"{event.kind} is dated {event.at}, not by the store's clock", commit)
@@ -91,8 +98,10 @@ def _check_legal(book: Book, commit: Commit, event: Event, job: Tracked) -> None
 
 def _apply(book: Book, commit: Commit, event: Event, job: Tracked, settlements: dict[str, Settlement]) -> None:
     match event.kind:
-        case "submitted":
+        case "submitted" | "unblocked" | "batch_started" | "batch_completed":
             pass
+        case "blocked":
+            job.blocked_on = event.note
         case "due":
             rules_order.check_due(book, commit, job)
             job.due = None
@@ -130,6 +139,7 @@ def _settled(book: Book, commit: Commit, event: Event, job: Tracked, settlement:
     ran = job.holder is not None
     if ran:
         rules_lease.settle(book, commit, event, job, settlement)
+        rules_batches.check_outcome(book, commit, job, settlement)
     job.holder = None
     asked, job.cancel_asked, job.suspend_asked = job.cancel_asked, False, False
     if event.state is State.COMPLETED and settlement is not None:
@@ -148,7 +158,7 @@ def _settled(book: Book, commit: Commit, event: Event, job: Tracked, settlement:
 
 def _retried(book: Book, job: Tracked) -> None:
     job.charged = job.deaths = 0
-    job.purge_at = job.result = None
+    job.purge_at = job.result = job.cached_from = None
     _rerank(book, job, by_person=False)
     rules_submit.check_unique(book, job)
 
@@ -241,6 +251,7 @@ def compare(book: Book, known: Tracked, job: Any) -> None:
         ("seq", job.seq, known.seq),
         ("worker", job.worker, held_last if job.is_final else known.holder),
         ("result", job.result, known.result),
+        ("cached_from", job.cached_from, known.cached_from),
         ("cancelling", job.cancelling, known.cancel_asked),
         ("suspending", job.suspending, known.suspend_asked),
     ):

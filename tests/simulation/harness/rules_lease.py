@@ -150,8 +150,12 @@ def check_beats(book: Book, commit: Commit, beats: list[Beat]) -> None:
 def _check_beginning(book: Book, commit: Commit, job: Tracked) -> None:
     """As many leases of a claim have begun as it says, the first of its answer."""
     begins = commit.call.request.claim.begins
-    for place, lease in enumerate(commit.answer.leases):
+    calls: dict[tuple[bool, int], None] = {}
+    for lease in commit.answer.leases:
+        calls.setdefault((lease.group is None, lease.group or lease.seq))
+        place = len(calls) - 1
         if lease.job == job.id:
+            job.group = lease.group
             job.begun = begins is None or place < begins
             if lease.begun != job.begun:
                 book.blame("I14", job, f"lease {place + 1} of a claim of which {begins} begin: {lease.begun}", commit)

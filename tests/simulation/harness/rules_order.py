@@ -35,6 +35,8 @@ def check_start(book: Book, commit: Commit, job: Tracked) -> None:
     if job.is_overdue(commit.at):
         book.blame("I17", job, "started after it had expired", commit)
     _check_limits(book, commit, job)
+    if not _is_in_order(job):
+        return
     _check_rank(book, commit, job, claim)
     _check_queues(book, commit, job, claim)
 
@@ -78,12 +80,18 @@ def _check_queues(book: Book, commit: Commit, job: Tracked, claim: Claim) -> Non
             book.blame("I10", head, f"head of {queue}, passed over by less urgent {job.id} of {job.queue}", commit)
 
 
+def _is_in_order(job: Tracked) -> bool:
+    """Whether rank alone says when a job starts: not if a batch call takes it along, or it waits for a resource."""
+    return job.spec.batch is None and not job.spec.options.resources
+
+
 def _claimable(book: Book, commit: Commit, queue: str, claim: Claim) -> list[Tracked]:
     return [
         job
         for job in book.in_state(queue, State.QUEUED)
         if (claim.tasks is None or (job.spec.task, job.spec.version) in claim.tasks)
         and not job.may_be_overdue(commit.at)
+        and _is_in_order(job)
     ]
 
 
@@ -100,7 +108,8 @@ def check_claim(book: Book, commit: Commit, claim: Claim) -> None:
     given = {(lease.job, lease.fence) for lease in answer.leases}
     again = {(lease.job, lease.fence) for lease in answer.leases if _is_given_again(book, claim, lease)}
     limit = max(claim.limit, len(again))
-    if started != given - again or len(given) != len(answer.leases) or len(given) > limit:
+    taken = len({(lease.group is None, lease.group or lease.seq) for lease in answer.leases})  # a call counts as one
+    if started != given - again or len(given) != len(answer.leases) or taken > limit:
         book.blame("I4", "", f"leases {sorted(given)} where {sorted(started)} were started", commit)
     for lease in answer.leases:
         job = book.jobs.get(lease.job)
@@ -110,7 +119,7 @@ def check_claim(book: Book, commit: Commit, claim: Claim) -> None:
         if job is not None and (lease.lost, lease.alone) != (job.deaths, False if is_new else job.alone):
             what = f"lease says {lease.lost} deaths and alone={lease.alone}, where {job.deaths} were and nobody said so"
             book.blame("I15", job, what, commit)
-    if answer.again or len(answer.leases) >= claim.limit:
+    if answer.again or taken >= claim.limit:
         return
     for queue in claim.queues:
         settings = book.queue(queue)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from daybreak.core.events import Event
 from daybreak.core.model import JobSpec, State
@@ -13,12 +14,14 @@ from harness.book import Book
 from harness.history import Call, Commit
 from harness.tracked import Tracked
 
+ACCEPTED: Final = frozenset({Verdict.NEW, Verdict.FOLLOWS, Verdict.CACHED})
+
 
 def accept(book: Book, commit: Commit, event: Event) -> Tracked | None:
     """A job enters the book."""
-    found = next(((s, a) for s, a in _inserted(commit) if s.id == event.job and a.verdict is Verdict.NEW), None)
+    found = next(((s, a) for s, a in _inserted(commit) if s.id == event.job and a.verdict in ACCEPTED), None)
     if found is None:
-        book.blame("I2", event.job, "submitted without a request that was answered NEW", commit)
+        book.blame("I2", event.job, "submitted without a request that was accepted", commit)
         return None
     spec, answer = found
     if spec.id in book.jobs:
@@ -66,9 +69,9 @@ def check_answers(book: Book, commit: Commit, specs: list[JobSpec]) -> None:
     told = {event.job for event in commit.events if event.kind == "submitted"}
     for spec, answer in zip(specs, commit.answer, strict=True):
         match answer.verdict:
-            case Verdict.NEW if spec.id not in told:
-                book.blame("I1", spec.id, "answered NEW without an event", commit)
-            case Verdict.NEW:
+            case Verdict.NEW | Verdict.FOLLOWS | Verdict.CACHED if spec.id not in told:
+                book.blame("I1", spec.id, f"answered {answer.verdict} without an event", commit)
+            case Verdict.NEW | Verdict.FOLLOWS:
                 _check_capacity(book, commit, spec)
             case Verdict.DUPLICATE if not _stands_for(book, answer.job, spec):
                 book.blame("I3", answer.job, f"stands for submission {spec.id}, but is another job", commit)

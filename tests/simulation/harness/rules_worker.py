@@ -130,14 +130,16 @@ def check_expired(book: Book, commit: Commit, job: Tracked) -> None:
 def check_room(book: Book, commit: Commit) -> None:
     """I22: nobody begins more jobs than it has slots, but for a little work ahead."""
     claim = commit.call.request.claim
-    begun = 0
+    begun = set()
     for job in book.jobs.values():
         if job.state is State.RUNNING and job.holder == claim.worker and job.begun and not job.reaped:
             run = last_run(book, (job.seq, job.folded.fence))
             is_over = run is not None and run.ended_after is not None and run.ended_after <= book.at
-            begun += (job.spec.task, job.spec.version) in claim.tasks and not is_over
-    if begun > (most := book.slots * (1 + MOST_AHEAD)):
-        book.blame("I22", "", f"{claim.worker} has begun {begun} jobs in {book.slots} slots, more than {most}", commit)
+            if (job.spec.task, job.spec.version) in claim.tasks and not is_over:
+                begun.add((job.group is None, job.group or job.seq))
+    if len(begun) > (most := book.slots * (1 + MOST_AHEAD)):
+        what = f"{claim.worker} has begun {len(begun)} jobs in {book.slots} slots, more than {most}"
+        book.blame("I22", "", what, commit)
 
 
 def check_stopped(book: Book) -> None:

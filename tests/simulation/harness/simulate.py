@@ -6,7 +6,7 @@ import asyncio
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,22 +17,36 @@ import msgspec
 
 from daybreak.client.client import Client
 from daybreak.core.errors import StoreError
+from daybreak.core.flights import is_flight_cause
 from daybreak.core.model import FINAL, Job, Put, QueueSettings, Reason, State
 from daybreak.core.units import moment
 from daybreak.store.protocol import Filter, Purged, Query
+from daybreak.tasks.registry import Program
 from harness import faults
 from harness.actors import Caller, Operator, Wish, client_of, follow
 from harness.checker import Violation, judge
 from harness.history import History
 from harness.loop import START, SimLoop, run_now
 from harness.network import Network
-from harness.plan import LEASE_SECONDS, QUEUES, plan_for
+from harness.plan import LEASE_SECONDS, QUEUES, Plan, plan_for
 from harness.process import discard, own_tasks
+from harness.rules_flights import is_from_another
 from harness.site import Parts, Site, StoreFactory
 from harness.worker import KNOWN, KNOWN_LATER, keep_manned
 from harness.world import SimWorld
 
 DRAIN: Final = 240.0  # virtual seconds in which all work must end once nothing goes wrong any more
+
+
+@dataclass(frozen=True)
+class Story:
+    """What a simulation is about: who works there, what is set up before, and who wants what."""
+
+    plan_for: Callable[[int], Plan]
+    known: Program
+    known_later: Program
+    set_up: Callable[[Site], None]
+    callers: Callable[[Site], list[Caller]]
 
 
 @dataclass
@@ -59,9 +73,10 @@ class Report:
         return "\n".join(lines)
 
 
-def simulate(seed: int, store_factory: StoreFactory, parts: Parts | None = None) -> Report:
-    """Runs a seed to its end. Everything that happens follows from the seed alone."""
-    plan = plan_for(seed)
+def simulate(seed: int, store_factory: StoreFactory, parts: Parts | None = None, story: Story | None = None) -> Report:
+    """Runs a seed to its end. Everything that happens follows from the seed and its story alone."""
+    story = story or JOBS
+    plan = story.plan_for(seed)
     loop = SimLoop(Random(f"{seed}:loop"), shuffle=plan.shuffle)
     loop.set_task_factory(own_tasks)
     troubles: list[str] = []
@@ -80,7 +95,7 @@ def simulate(seed: int, store_factory: StoreFactory, parts: Parts | None = None)
     )
     with _silence():
         try:
-            violations = _judged(site)
+            violations = _judged(site, story)
         finally:
             _end(loop)
             for process in site.processes.values():
@@ -97,20 +112,20 @@ def simulate(seed: int, store_factory: StoreFactory, parts: Parts | None = None)
     )
 
 
-def _judged(site: Site) -> list[Violation]:
+def _judged(site: Site, story: Story) -> list[Violation]:
     try:
-        unfinished = site.loop.run_until_complete(_live(site))
+        unfinished = site.loop.run_until_complete(_live(site, story))
     except Exception:  # noqa: BLE001 - whatever it is, the seed that brings it about must be told
         return [Violation("crash", "", traceback.format_exc())]
-    return judge(site.history, site.store, unfinished, site.plan.slots)
+    return judge(site.history, site.store, unfinished, site.plan)
 
 
-async def _live(site: Site) -> list[Job]:
+async def _live(site: Site, story: Story) -> list[Job]:
     """Chaos, then quiet with one last crash, then the drain; answers what is unfinished without excuse."""
     plan, loop = site.plan, site.loop
-    _tune(site)
-    tasks = [loop.create_task(keep_manned(site, KNOWN)) for _ in range(plan.workers)]
-    callers = _callers(site)
+    story.set_up(site)
+    tasks = [loop.create_task(keep_manned(site, story.known)) for _ in range(plan.workers)]
+    callers = story.callers(site)
     tasks += [loop.create_task(_keep_calling(site, caller)) for caller in callers]
     operator = site.process("operator")
     operator.spawn(Operator(site, Random(f"{plan.seed}:operator")).run(operator))
@@ -122,7 +137,7 @@ async def _live(site: Site) -> list[Job]:
     operator.kill()  # or a change it has under way would undo the order that is made now
     person = site.process("person")
     await _put_in_order(site, client_of(site, person))
-    tasks.append(loop.create_task(keep_manned(site, KNOWN_LATER)))
+    tasks.append(loop.create_task(keep_manned(site, story.known_later)))
     await asyncio.sleep(1.2 * LEASE_SECONDS)
     faults.crash(site)  # once it is quiet, the bound on recovery holds to the letter
     await asyncio.sleep(1.0)
@@ -137,7 +152,12 @@ async def _live(site: Site) -> list[Job]:
 def _tune(site: Site) -> None:
     """One queue ages from the first job on, so that the bound on waiting can be judged."""
     settings = QueueSettings(discipline="aging", patience=timedelta(seconds=2))
-    puts = [Put(kind="queue", name="aged", value=msgspec.json.encode(settings), expect=0)]
+    put_first(site, Put(kind="queue", name="aged", value=msgspec.json.encode(settings), expect=0))
+
+
+def put_first(site: Site, *records: Put) -> None:
+    """Write records before anything begins."""
+    puts = list(records)
     call = site.history.invoke("world", "put", puts)
     site.history.commit(call, run_now(site.store.put(puts)), site.new_events(), site.world.wall())
     site.history.end(call, "ok", None)
@@ -162,6 +182,9 @@ def _callers(site: Site) -> list[Caller]:
         wishes.append((at, wish))
     wishes.sort(key=lambda wish: wish[0])
     return [Caller(site, wishes[i::2], Random(f"{plan.seed}:caller{i}")) for i in range(2)]
+
+
+JOBS: Final = Story(plan_for=plan_for, known=KNOWN, known_later=KNOWN_LATER, set_up=_tune, callers=_callers)
 
 
 async def _keep_calling(site: Site, caller: Caller) -> None:
@@ -230,6 +253,12 @@ def _seen(history: History) -> Counter[str]:
         for event in commit.events:
             if event.kind in {"lease_expired", "expired", "retried", "removed", "resumed", "reprioritised", "due"}:
                 seen[f"event {event.kind}"] += 1
+            elif event.kind == "batch_started":
+                seen["batch call"] += 1
+            elif event.kind == "blocked":
+                seen["follower" if is_flight_cause(event.note) else "waits for a slot"] += 1
+            elif is_from_another(event):
+                seen["result of another"] += 1
             if event.reason is Reason.LOST:
                 seen["ended through deaths"] += 1
         if commit.call.op == "purge" and isinstance(commit.answer, Purged) and commit.answer.jobs:

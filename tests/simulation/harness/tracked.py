@@ -39,6 +39,10 @@ class Tracked:
     reranked: bool = False
     purge_at: int | None = None
     result: bytes | None = None
+    shared: bytes | None = None  # the result that its flight knew, if it has that
+    cached_from: str | None = None
+    group: int | None = None  # the batch call of its present lease
+    blocked_on: str = ""
 
     @property
     def id(self) -> str:

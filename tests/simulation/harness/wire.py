@@ -112,7 +112,9 @@ class Wire:
         except DaybreakError as trouble:
             answer = trouble
         if not reads:
-            site.history.commit(call, _told(call.op, answer), site.new_events(), self._world.wall())
+            commit = site.history.commit(call, _told(call.op, answer), site.new_events(), self._world.wall())
+            if site.plan.limits:
+                commit.used = {usage.name: usage.used for usage in run_now(self._store.usage())}
         if passage.lost == "reply":
             site.saw("reply lost")
             site.saw(f"unknown {call.op}")
@@ -238,7 +240,10 @@ class WireWatch:
 
 
 def _told(op: str, what: Any) -> Any:
-    """A request or answer as the history keeps it: the record of a worker tells of the machine that simulates."""
+    """A request or answer as the history keeps it: the record of a worker tells of the machine that simulates, and the
+    batch tasks of a claim, which never change, have keys that cannot be written as JSON."""
+    if isinstance(what, Exchange) and what.claim is not None and what.claim.batches:
+        return msgspec.structs.replace(what, claim=msgspec.structs.replace(what.claim, batches={}))
     if op != "put" or not isinstance(what, list):
         return what
     return [
