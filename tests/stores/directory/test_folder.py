@@ -11,13 +11,14 @@ import pytest
 
 from daybreak.core.errors import BadInput, StoreCorrupt, StoreTooNew, StoreUnsuitable
 from daybreak.core.metadata import encode_meta
-from daybreak.core.model import Done, Failed, Failure, State
+from daybreak.core.model import Done, Failed, Failure, HandedBack, State
 from daybreak.store.protocol import Amend, Claim, Exchange, Verdict
 from daybreak.stores.directory import WATS, DirectoryStore, Layout
 from daybreak.stores.directory.file_names import id_of, is_stem_of, stem_of
 from daybreak.stores.directory.open_folder import forget
 from daybreak.testing.clock import HandClock
-from daybreak.testing.contract.builders import FATAL, NOON, accept, claim_one, get_job, settle, spec
+from daybreak.testing.contract.batches import PLECS, calls_of, submit
+from daybreak.testing.contract.builders import FATAL, NOON, accept, claim_one, get_job, provide, settle, spec, used
 
 
 @pytest.fixture
@@ -398,3 +399,15 @@ async def test_delays_continue_over_a_restart_and_a_clock_that_was_set_back(fold
         assert (await store.advance()).due == 0, "an hour in which the clock was set back does not count"
         later.advance("31m")
         assert (await store.advance()).due == 1
+
+
+async def test_a_call_and_the_job_that_left_it_are_counted_apart_when_the_folder_is_opened(folder):
+    async with DirectoryStore(folder) as store:
+        await provide(store, "plecs", slots=3)
+        await submit(store, *"aaa", resources=PLECS)
+        [[head, *_]] = await calls_of(store, 1)
+        await settle(store, head, HandedBack())
+        assert [[lease.group for lease in call] for call in await calls_of(store)] == [[None]]
+        assert await used(store, "plecs") == 2
+    async with DirectoryStore(folder) as store:
+        assert await used(store, "plecs") == 2

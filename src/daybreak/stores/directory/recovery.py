@@ -308,7 +308,8 @@ class Recovery:
         """Correct what is in use of resources, and what is reserved, if the files show otherwise."""
         book, used = self._result.book, Counter[str]()
         running = [book.jobs[seq] for seq in sorted(book.running)]
-        holders = {row.seq if row.group is None else row.group: row.needs for row in running}  # one for each batch call
+        # One for each batch call. The job after which a call is named may run on its own beside what is left of it.
+        holders = {(row.group is None, row.group or row.seq): row.needs for row in running}
         for needs in holders.values():
             used.update({need.resource: need.slots for need in needs})
         for name in {*book.gauges, *used}:
