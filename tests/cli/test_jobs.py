@@ -12,7 +12,8 @@ from daybreak import values
 
 FIELDS = [
     "id", "task", "version", "queue", "priority", "state", "reason", "attempt", "max_attempts", "retries", "args",
-    "result", "error", "progress", "fence", "run", "owner", "key", "tags", "meta", "resources", "worker", "cached_from",
+    "result", "error", "progress", "fence", "run", "owner", "key", "tags", "meta", "resources", "worker",
+    "detached_until", "cached_from",
     "created_at", "updated_at", "run_at", "started_at", "finished_at", "expires_at", "waited_for", "ran_for",
 ]  # fmt: skip
 

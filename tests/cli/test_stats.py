@@ -52,7 +52,7 @@ def test_programs_get_every_number(shed):
     assert (found["queue"]["submitted"], found["queue"]["shed"], found["queue"]["waiting"]) == (3, 1, 2)
     assert found["queue"]["by_priority"] == {"0": 0, "1": 0, "2": 1, "5": 0, "7": 1, "10": 0}
     assert found["queue"]["average_wait"] == 0.0
-    assert set(found) == {"queue", "timeouts", "retries", "adaptive", "queues"}
+    assert set(found) == {"queue", "timeouts", "retries", "adaptive", "queues", "batch_calls"}
 
 
 def test_a_queue_says_that_it_sheds(shed):

@@ -16,7 +16,16 @@ from daybreak.feeds.bridge.channels.address import parse_broker
 from daybreak.feeds.bridge.cloud_events import cloud_event
 from daybreak.feeds.bridge.event_publisher import in_turns
 from daybreak.feeds.bridge.intake import key_of
-from daybreak.feeds.bridge.messages import Cancel, Completed, Submit, json_schema, read_arguments, read_message
+from daybreak.feeds.bridge.messages import (
+    Cancel,
+    Completed,
+    Failed,
+    Submit,
+    TimedOut,
+    json_schema,
+    read_arguments,
+    read_message,
+)
 
 DOCS = Path(__file__).parents[3] / "docs" / "reference"
 
@@ -122,8 +131,9 @@ def test_the_schema_in_the_docs_is_that_of_the_code():
 def test_every_message_of_the_reference_can_be_read():
     blocks = (DOCS / "bridge.md").read_text().split("```json\n")[1:]
     shown = [json.loads(block.partition("```")[0]) for block in blocks]
-    assert [type(read_message(json.dumps(each).encode())) for each in shown[:3]] == [Submit, Cancel, Submit]
-    event = shown[3]
+    *messages, event = shown
+    read = [type(read_message(json.dumps(each).encode())) for each in messages]
+    assert read == [Submit, Cancel, Completed, Failed, TimedOut, Submit]
     job, number = event["data"]["job"], event["data"]["n"]
     at = datetime(2026, 1, 31, 12, tzinfo=UTC)
     made = cloud_event(Event(n=number, kind="completed", job=job, at=at), event["source"])
