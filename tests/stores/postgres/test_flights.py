@@ -48,8 +48,8 @@ async def test_of_a_thousand_at_once_one_leads(url):
 
 
 async def test_nobody_is_left_behind_whatever_five_do_at_once(url):
-    """A job that expires or is shed may still be locked out of order: PostgreSQL ends one of the two transactions, and the
-    store repeats it, so no caller sees an error."""
+    """A job that expires or is shed may be locked out of order: then PostgreSQL ends one of two transactions, and the
+    store repeats it. No caller sees an error."""
     async with contextlib.AsyncExitStack() as stack:
         *stores, watcher = await open_stores(5, url, stack)
         await provide(watcher, "plecs", now=None, slots=3)
