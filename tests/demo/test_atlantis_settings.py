@@ -399,6 +399,11 @@ async def test_waits_for_locks_are_in_the_metrics_of_the_document(app):
     queue = layer.PriorityQueue(QueueConfig(), app)
     await (await queue.enqueue(NETWORK, "prod", PULL, "ann", "high")).release()
     async with server(app, settings=replace(LOCAL, metric_names=("atlantis",))) as client:
-        text = (await client.get("/metrics")).text
-    assert 'atlantis_queue_wait_time_count{priority="high"} 1.0' in text
+        counted = 'atlantis_queue_wait_time_count{priority="high"} 1.0'
+        for _ in range(300):  # the release is settled with the next batch
+            text = (await client.get("/metrics")).text
+            if counted in text:
+                break
+            await asyncio.sleep(0.1)
+    assert counted in text
     assert 'atlantis_queue_size{queue_type="priority"} 0.0' in text
