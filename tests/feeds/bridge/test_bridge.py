@@ -94,6 +94,12 @@ POISON = {
     "unknown field": (b'{"version": 1, "kind": "submit", "prio": 1, "args": {"number": 1}}', "prio"),
     "wrong priority": (b'{"version": 1, "kind": "submit", "priority": "top", "args": {"number": 1}}', "top"),
     "empty": (b" ", "not a JSON object"),
+    "no time to wait": (b'{"version": 1, "kind": "submit", "expires_in": "0s", "args": {"number": 1}}', "longer than"),
+    "a key nobody can type": (b'{"version": 1, "kind": "submit", "key": "a\\u0000", "args": {"number": 1}}', "control"),
+    "an owner with a line": (b'{"version": 1, "kind": "submit", "owner": "a\\n", "args": {"number": 1}}', "control"),
+    "too many tags": (
+        json.dumps({"version": 1, "kind": "submit", "tags": list("ab" * 30), "args": {"number": 1}}).encode(), "60 tags"
+    ),
 }  # fmt: skip
 
 

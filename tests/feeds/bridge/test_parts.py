@@ -22,6 +22,7 @@ from daybreak.feeds.bridge.messages import (
     Failed,
     Submit,
     TimedOut,
+    checked,
     json_schema,
     read_arguments,
     read_message,
@@ -122,6 +123,29 @@ def test_a_message_is_read_plain_or_as_a_cloud_event():
 def test_a_wrong_message_is_refused_with_what_is_wrong(message, says):
     with pytest.raises(BadInput, match=says):
         read_message(json.dumps(message).encode())
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (None, r"read\(\) returned None"),
+        ({"args": {}}, r"read\(\) returned \{'args'"),
+        (Cancel(), "must name one job"),
+        (Completed(job="a", key="b"), "must name one job"),
+        (Cancel(key=5), "key"),
+        (Completed(key="a", fence="1"), "fence"),
+        (Failed(key="a", error=ValueError("x")), "error"),
+        (TimedOut(job="a", note=5), "note"),
+    ],
+)
+def test_what_a_read_function_returns_is_checked_like_a_message(found, says):
+    with pytest.raises(BadInput, match=says):
+        checked(found)
+
+
+def test_what_a_read_function_may_return():
+    for found in (Submit(args={"number": 1}), Cancel(key="a"), Completed(key="a", result=object()), TimedOut(job="b")):
+        assert checked(found) is found
 
 
 def test_the_schema_in_the_docs_is_that_of_the_code():

@@ -22,8 +22,8 @@ from daybreak.core.units import counted
 from daybreak.feeds.bridge.channels.channel import Channel, Message
 from daybreak.feeds.bridge.declaration import Bridge
 from daybreak.feeds.bridge.finish import NotFinished, finish
-from daybreak.feeds.bridge.messages import Finish, Submit
-from daybreak.policy.admit import NAME_LIMIT
+from daybreak.feeds.bridge.messages import Finish, Submit, checked
+from daybreak.policy.admit import NAME_LIMIT, admit
 from daybreak.store.protocol import Inserted, Verdict
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Intake:
 
     async def _read(self, message: Message) -> JobSpec | Finish | _Poison:
         try:
-            reading = self._bridge.read(message)
+            reading = checked(self._bridge.read(message))
             return await self._spec(message, reading) if isinstance(reading, Submit) else reading
         except (BadInput, Refused) as error:
             return _Poison(str(error))
@@ -149,7 +149,9 @@ class Intake:
             options["tags"] = tuple(submit.tags)
         meta = {**submit.meta, META_BRIDGE: self._bridge.name, META_MESSAGE: identity or ""}
         task = self._task.using(key=key, queue=self._bridge.queue, meta=meta, **options)
-        return await prepare(task, task.definition.arguments.accept(submit.args), by=self._client.by)
+        spec = await prepare(task, task.definition.arguments.accept(submit.args), by=self._client.by)
+        # Here, and not when it is inserted: there, one bad job would fail all jobs of the batch, again and again.
+        return admit(spec, self._client.store.traits.features)
 
     async def _insert(self, channel: Channel, specs: list[tuple[Message, JobSpec]]) -> list[Message]:
         """Submit jobs, then acknowledge their messages. Returns the messages for whose jobs there is no room."""

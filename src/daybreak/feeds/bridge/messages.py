@@ -149,7 +149,23 @@ def _read(body: bytes, version: object, kind: object) -> Incoming:
         found = _decoder.decode(body)
     except msgspec.DecodeError as error:
         raise BadInput(f"the message is wrong: {error}") from None
-    if isinstance(found, _AboutJob) and (found.job is None) == (found.key is None):
+    return checked(found)
+
+
+def checked(found: object) -> Incoming:
+    """The same, if its fields fit together. A `read` function of an app may return anything. The fields of a `Submit`
+    are checked with its job."""
+    if isinstance(found, Submit):
+        return found
+    if not isinstance(found, Cancel | Completed | Failed | TimedOut):
+        raise BadInput(f"read() returned {found!r:.60}; it returns Submit, Cancel, Completed, Failed or TimedOut")
+    fields = {name: getattr(found, name) for name in found.__struct_fields__ if name != "result"}
+    try:
+        msgspec.convert(fields, type(found))
+    except msgspec.ValidationError as error:
+        raise BadInput(f"the message is wrong: {error}") from None
+    if (found.job is None) == (found.key is None):
+        kind = found.__struct_config__.tag
         raise BadInput(f'the message of kind "{kind}" must name one job, by "job" (its id) or by "key"')
     return found
 
