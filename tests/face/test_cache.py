@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from datetime import timedelta
@@ -229,6 +230,29 @@ def test_files_count_by_content_and_secrets_without_being_shown(app, tmp_path):
     [secret] = app.cache.why(other).differences
     assert (secret.name, secret.before, secret.now) == ("token", '"***"', '"***"')
     assert "9876" not in app.cache.why(other).text
+
+
+def test_what_a_decorator_does_and_was_given_counts_as_code():
+    def scaled(by):
+        def decorate(function):
+            @functools.wraps(function)
+            def inner(x: int) -> int:
+                return by * function(x)
+
+            return inner
+
+        return decorate
+
+    def plus_one(x: int) -> int:
+        return x + 1
+
+    with Daybreak("memory://") as app:
+        client = app.portal.run(app.client())
+        codes = []
+        for by in (2, 2, 3):
+            job = app.task(name=f"scaled-{len(codes)}", cache=True)(scaled(by)(plus_one)).submit(1)
+            codes.append(app.portal.run(client.get(job.id)).spec.flight_parts["source"])
+    assert codes[0] == codes[1] != codes[2]
 
 
 def test_schedules_and_direct_calls_do_not_use_the_cache(app):
@@ -467,6 +491,19 @@ def test_items_of_one_flight_are_taken_once(app):
             queue.add("e", flight=bad)
     with pytest.raises(BadInput, match="pass flight="):
         queue.add("e", cache=Cache())
+    for wrong in (False, 1, "1d"):
+        with pytest.raises(BadInput, match=r"add\(.*cache="):
+            queue.add("e", flight=what, cache=wrong)
+    assert queue.add("f", flight=what, cache=True).result == "passed"
+
+
+def test_the_version_of_an_item_stands_beside_what_decides_its_result(app):
+    queue = app.queue("tests")
+    queue.add("a", id="a", flight={"version": "A"}, cache=Cache(version="1"))
+    queue.add("b", id="b", flight={"version": "B"}, cache=Cache(version="1"))
+    queue.add("c", id="c", flight={"version": "A"}, cache=Cache(version="2"))
+    queue.add("d", id="d", flight={"version": "A"}, cache=Cache(version="1"))
+    assert [lease.id for lease in queue.take(10)] == ["a", "b", "c"]
 
 
 def test_an_environment_that_is_not_known_now_caches_nothing(app):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from daybreak.system.code_digest import code_changed, source_digest
+from daybreak.system.code_digest import code_changed, part_digest, source_digest, whole_digest
 
 PLAIN = "def double(x: int, times: int = 2) -> int:\n    return x * times\n"
 
@@ -87,3 +87,61 @@ def test_a_digest_is_the_same_in_every_process(tmp_path: Path) -> None:
         out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=env)
         seen.add(out.stdout)
     assert len(seen) == 1
+
+
+NAMED = (
+    "import functools\ndef doubling(function):\n  @functools.wraps(function)\n"
+    "  def inner(x): return function(x) * {by}\n  return inner\n@doubling\ndef f(x): return x + {step}"
+)
+WRAPPING = "def doubling(function):\n  def inner(x): return function(x) * {by}\n  return inner\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        # a decorator that does not say what it wraps
+        (WRAPPING.format(by=2) + "f = doubling(lambda x: x)", WRAPPING.format(by=2) + "f = doubling(lambda x: -x)"),
+        (WRAPPING.format(by=2) + "f = doubling(lambda x: x)", WRAPPING.format(by=3) + "f = doubling(lambda x: x)"),
+        # what a decorator was given
+        (
+            "def made(times):\n  def f(x): return x * times\n  return f\nf = made(2)",
+            "def made(times):\n  def f(x): return x * times\n  return f\nf = made(3)",
+        ),
+        # a decorator that does say it
+        (NAMED.format(by=2, step=1), NAMED.format(by=3, step=1)),
+        (NAMED.format(by=2, step=1), NAMED.format(by=2, step=5)),
+    ],
+)
+def test_a_whole_digest_has_decorators_and_what_they_hold(before: str, now: str) -> None:
+    assert whole_digest(made(before, "f")) == whole_digest(made(before, "f"))
+    assert code_changed(whole_digest(made(before, "f")), whole_digest(made(now, "f")))
+
+
+def test_a_whole_digest_does_not_follow_what_changes_while_the_program_runs() -> None:
+    source = (
+        "import functools\ndef kept(function):\n  known, order = {}, []\n  @functools.wraps(function)\n"
+        "  def inner(x):\n    known[x] = function(x)\n    order.append(x)\n    return inner if x else known[x]\n"
+        "  return inner\n@kept\n@functools.lru_cache\ndef f(x): return x\n"
+    )
+    function = made(source, "f")
+    before = whole_digest(function)
+    function(0)
+    assert whole_digest(function) == before
+    assert whole_digest(len) == ""
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("import enum\nclass C(enum.Enum):\n  LOW = 1", "import enum\nclass C(enum.Enum):\n  LOW = 2"),
+        ("class C:\n  gains = {'a': {'b': 1}}", "class C:\n  gains = {'a': {'b': 2}}"),
+        ("class C:\n  names = {'a', 'b'}", "class C:\n  names = {'a', 'c'}"),
+        (
+            "import functools\nclass C:\n  @functools.cached_property\n  def m(self): return 1",
+            "import functools\nclass C:\n  @functools.cached_property\n  def m(self): return 2",
+        ),
+    ],
+)
+def test_all_that_is_written_in_a_class_is_in_its_digest(before: str, now: str) -> None:
+    assert part_digest(made(before, "C")) == part_digest(made(before, "C"))
+    assert code_changed(part_digest(made(before, "C")), part_digest(made(now, "C")))

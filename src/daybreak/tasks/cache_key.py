@@ -60,7 +60,7 @@ class CacheKeys:
         self._definition = definition
         self._cache = cache
         self._who = f"task {definition.name!r}"
-        check_cache(cache, who=self._who, code=definition.code, parameters=definition.parameters)
+        check_cache(cache, who=self._who, code=definition.whole_code, parameters=definition.parameters)
 
     def needs_seal(self, encoded: bytes, around: Surroundings) -> bool:
         """Whether the key of the store is needed for the key of a job with these arguments."""
@@ -128,7 +128,7 @@ class CacheKeys:
         version = str(self._definition.version)
         if self._cache.version is not None:
             return {VERSION: f"{version} {self._cache.version}", **self._salt}
-        return {VERSION: version, SOURCE: self._definition.code, **self._salt}
+        return {VERSION: version, SOURCE: self._definition.whole_code, **self._salt}
 
     @once
     def _salt(self) -> dict[str, str]:
@@ -143,8 +143,9 @@ class CacheKeys:
         return found
 
 
-def key_of_values(what: str, values: Mapping[str, Any]) -> Key:
-    """The key of work that is no call of a function: these values decide its result. `what` names it in errors."""
+def key_of_values(what: str, values: Mapping[str, Any], version: str | None = None) -> Key:
+    """The key of work that is no call of a function: these values and the version of the work decide its result. `what`
+    names it in errors."""
     digests: dict[str, bytes] = {}
     for name, value in values.items():
         with collecting():
@@ -152,7 +153,7 @@ def key_of_values(what: str, values: Mapping[str, Any]) -> Key:
         if has_secret(encoded):
             raise BadInput(f"{what}: {name!r} contains a secret, of which no digest may be kept here: leave it out")
         digests[ARGUMENT + name] = _digest(canonical(read_encoded(encoded), None))
-    return _key(what, {}, digests)
+    return _key(what, {} if version is None else {VERSION: version}, digests)
 
 
 def _key(task: str, fixed: Mapping[str, str], digests: Mapping[str, bytes]) -> Key:

@@ -12,7 +12,7 @@ from daybreak.core.model import DEFAULT_OPTIONS, Batching, Options
 from daybreak.core.units import Priority
 from daybreak.policy.admit import check_name, check_options, check_version
 from daybreak.policy.resources import Resource, Share, needs_of, parse_shares
-from daybreak.system.code_digest import source_digest
+from daybreak.system.code_digest import source_digest, whole_digest
 from daybreak.tasks.admission_rules import Rule
 from daybreak.tasks.cache import check_cache, parse_cache
 from daybreak.tasks.context import Context
@@ -79,7 +79,7 @@ class Definition:
         check_options(f"task {self.name!r}", options)
         self.cache = parse_cache(cache, f"task {self.name!r}")
         if self.cache is not None:
-            check_cache(self.cache, who=f"task {self.name!r}", code=self.code, parameters=self.parameters)
+            check_cache(self.cache, who=f"task {self.name!r}", code=self.whole_code, parameters=self.parameters)
 
     @once
     def arguments(self) -> Arguments:
@@ -111,6 +111,11 @@ class Definition:
     def code(self) -> str:
         """The digest of its code, to detect that a stored job was submitted by other code."""
         return source_digest(self.function)
+
+    @once
+    def whole_code(self) -> str:
+        """The digest of its code, of its decorators, and of what they hold: they decide a cached result as well."""
+        return whole_digest(self.function)
 
     @property
     def versions(self) -> tuple[int, ...]:

@@ -43,7 +43,7 @@ from daybreak.policy.admit import check_name
 from daybreak.policy.parse_options import build_spec
 from daybreak.policy.resources import parse_rate
 from daybreak.store.protocol import Position, Verdict, work_topic
-from daybreak.tasks.cache import Cache
+from daybreak.tasks.cache import Cache, parse_cache
 from daybreak.tasks.import_guard import refuse_during_import
 from daybreak.tasks.options import check_submit_options
 
@@ -95,7 +95,7 @@ class QueueHandle:
         metadata: Mapping[str, Any] | None = None,
         delay: object = None,
         flight: Mapping[str, Any] | None = None,
-        cache: Cache | None = None,
+        cache: Cache | bool | None = None,
     ) -> Item:
         """Add an item; it is accepted and durable when this returns. If an item with this id was added before, that
         item is returned as it is now, whatever the data.
@@ -116,8 +116,11 @@ class QueueHandle:
             )
         spec = self._spec(data, id=id, priority=priority, retry=retry, meta=metadata, delay=delay)
         if flight is not None:
-            spec = with_flight(spec, flight, cache or Cache())
-        elif cache is not None:
+            chosen = Cache() if cache is None else parse_cache(cache, "add()")
+            if chosen is None:
+                raise BadInput("add(flight=..., cache=False): leave flight out, and the item is not cached")
+            spec = with_flight(spec, flight, chosen)
+        elif cache:
             raise BadInput("add(cache=...) says how the result of a flight is kept: pass flight={'name': value} too")
         spool = self._sessions.spool
         client = await self._sessions.client() if spool is None else await spool.open_client([spec])

@@ -114,6 +114,5 @@ def with_flight(spec: JobSpec, flight: Mapping[str, Any], cache: Cache) -> JobSp
     """The item with the key of what decides its result."""
     if not isinstance(flight, Mapping) or not flight or not all(isinstance(name, str) for name in flight):
         raise BadInput(f"add(flight={flight!r:.60}): write a dict of the values that decide the result, by name")
-    values = dict(flight) if cache.version is None else {**flight, "version": cache.version}
-    key = key_of_values(spec.task, values)
+    key = key_of_values(spec.task, flight, cache.version)
     return replace(spec, flight=key.flight, flight_parts=key.parts, options=replace(spec.options, cache=cache.caching))
