@@ -36,7 +36,7 @@ from daybreak.core.units import moment
 from daybreak.policy.settle import settle
 from daybreak.services import runner
 from daybreak.services.saga_driver import FOLLOWER_KIND, SagaDriver
-from daybreak.store.protocol import SAGA_MARK_KIND, Amend, Claim, Exchange
+from daybreak.store.protocol import SAGA_MARK_KIND, Amend, Claim, Exchange, Purge
 
 
 @pytest.fixture
@@ -248,6 +248,20 @@ async def test_starting_again_with_the_same_content_is_the_same_saga(memory):
     assert len(await jobs_of(memory, "r")) == 1
     with pytest.raises(KeyConflict, match="saga 'r' was started with other steps"):
         await start(memory, "r", 3)
+
+
+async def test_jobs_that_are_kept_for_a_moment_only_wait_until_the_saga_has_seen_how_they_ended(store):
+    """A worker ran the step and was killed, and the janitor comes before a driver does."""
+    await start(store, "r", steps=2, options=replace(ONCE, keep_completed=timedelta(), keep_failed=timedelta()))
+    assert await work(store) == ["do0"]
+    await store.purge(Purge())
+    await drive(store, kills=False)
+    progress = await progress_of(store, "r")
+    assert [step.state for step in progress.steps] == ["completed", "running"]
+    assert await work(store, fails=lambda task: True) == []
+    await store.purge(Purge())
+    await drive(store, kills=False)
+    assert "broken" in (await progress_of(store, "r")).error
 
 
 async def test_changes_that_come_too_late_are_refused(memory):

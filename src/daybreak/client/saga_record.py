@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from daybreak.core.metadata import encode_meta
-from daybreak.core.model import JobSpec, Put, Record
+from daybreak.core.model import JobSpec, Options, Put, Record
 from daybreak.core.units import bytes_text
 from daybreak.policy.admit import digest
 from daybreak.policy.sagas import UNDO_TRIES, NextJob, SagaProgress
@@ -28,6 +28,7 @@ MAX_ID: Final = 150  # it is part of the idempotency keys of its jobs
 MAX_STEPS: Final = 100
 MAX_CONTEXT: Final = 1024 * 1024 - 1024  # bytes, encoded; with the name of the parameter it must fit into a job
 KEEP_COMPLETED: Final = timedelta(days=7)  # as jobs
+KEEP_JOBS: Final = timedelta(days=7)  # at least, so that no job is gone before a driver has seen how it ended
 KEEP_COMPENSATED: Final = timedelta(days=90)
 MAX_FINISHED: Final = 10_000
 MAX_FINISHED_SIZE: Final = 256 * 1024 * 1024  # bytes of their records
@@ -249,9 +250,21 @@ def job_of(run_id: str, saga: Saga, job: NextJob, new_id: str) -> JobSpec:
         run=run_label(run_id),
         by=f"saga {run_id}",
         delay=job.delay or None,
+        options=_kept_long_enough(spec.options),
         meta={**spec.meta, **encode_meta(named)},
     )
     return replace(made, digest=digest(made))
+
+
+def _kept_long_enough(options: Options) -> Options:
+    """The options with a longer `keep` if theirs is too short. A job that was purged counts as failed, so what it did
+    would not be undone."""
+    completed, failed = options.keep_completed, options.keep_failed
+    return replace(
+        options,
+        keep_completed=None if completed is None else max(completed, KEEP_JOBS),
+        keep_failed=None if failed is None else max(failed, KEEP_JOBS),
+    )
 
 
 def definition_digest(name: str, definition: tuple[StepDefinition, ...], context: bytes) -> str:
