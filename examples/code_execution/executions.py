@@ -32,7 +32,7 @@ from execution_queue.events import (
     read_request,
 )
 from execution_queue.policies import POD_RETRY
-from execution_queue.service import CANCELLED, EXECUTIONS, ExecutionTimedOut, end_execution, name_of
+from execution_queue.service import CANCELLED, EXECUTIONS, ExecutionTimedOut, PodFailed, end_execution, name_of
 from execution_queue.settings import DEFAULT_MAX_CONCURRENT, MAX_QUEUE_SIZE
 
 from daybreak import Context, Daybreak, Event, Permanent, Saga
@@ -106,7 +106,7 @@ def problem_of(context: Saved) -> str:
 async def fail_execution(context: Saved) -> None:
     """Undo of the first step, so the last compensation: the slot is free after this."""
     found = await app.find_saga(context["saga_id"]).ainfo()
-    outcome = CANCELLED if found.cancelled_by is not None else Permanent(found.error)
+    outcome = CANCELLED if found.cancelled_by is not None else PodFailed(found.error)
     await end_execution(app, context["job"], context["fence"], outcome)
 
 
@@ -211,7 +211,7 @@ async def _agree(saga_id: str, job: str, fence: int, *, is_current: bool) -> Non
     elif run.state == "completed":
         await end_execution(app, job, fence, outcome_of(run.context["outcome"]))
     elif run.state in ("compensated", "stuck"):
-        await end_execution(app, job, fence, CANCELLED if run.cancelled_by is not None else Permanent(run.trouble))
+        await end_execution(app, job, fence, CANCELLED if run.cancelled_by is not None else PodFailed(run.trouble))
 
 
 @app.task(queue=STEPS, retry=1)

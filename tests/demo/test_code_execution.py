@@ -161,6 +161,7 @@ async def test_status_and_counts_by_priority_leave_out_zeros(queue):
         await queue.enqueue(request(f"e{n}", level))
     status = await queue.get_queue_status()
     assert (status.queue_depth, status.active_count) == (4, 0)
+    assert status == {"queue_depth": 4, "active_count": 0}
     assert await queue.get_pending_by_priority() == {"HIGH": 1, "LOW": 2, "BACKGROUND": 1}
     await queue.try_schedule(10)
     assert await queue.get_pending_by_priority() == {"LOW": 2, "BACKGROUND": 1}

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import executions
 import pytest
+from execution_queue import policies
 from execution_queue.allocations import Allocations
 from execution_queue.events import (
     CreatePodCommandEvent,
@@ -206,6 +207,16 @@ async def test_a_pod_that_died_is_created_again_and_code_that_failed_is_not(syst
     await system.run.aadvance("1h")
     await system.work()
     assert len(system.created()) == 2
+    await system.check_released()
+
+
+async def test_a_pod_that_dies_each_time_is_an_error_and_no_failure_of_the_code(system):
+    for _ in range(policies.MAX_SAGA_START_RETRIES):
+        await system.report(system.created()[-1], ExecutionFailed, exit_code=None, error="the pod worker died")
+        await system.run.aadvance("1m")
+        await system.work()
+    job = await system.job()
+    assert (status_of(job), "the pod worker died" in job.failure.message) == ("error", True)
     await system.check_released()
 
 

@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 import pytest
-from execution_queue import sandbox
+from execution_queue import control_groups, sandbox, system_calls
+from execution_queue.pod_worker import error_of
 from execution_queue.pods import PodDied, PodRuns, Pods
 
 from code_sandbox import need_sandbox
@@ -30,9 +31,9 @@ def _sandbox(monkeypatch):
     need_sandbox()
     command_of = sandbox.command_of
 
-    def noted(language, script, limits, user):
+    def noted(language, files, limits, user, *, is_counted):
         USED.append(user)
-        return command_of(language, script, limits, user)
+        return command_of(language, files, limits, user, is_counted=is_counted)
 
     monkeypatch.setattr(sandbox, "command_of", noted)
 
@@ -258,10 +259,7 @@ print("I am left")
 def test_memory_is_bounded_for_one_process_and_for_all_together(none_left):
     one = run("kept = []\nwhile True:\n    kept.append(bytes(1024 ** 2))")
     assert (one.exit_code, "MemoryError" in one.stderr) in ((1, True), (-9, False))
-    group = sandbox.make_control_group(LIMITS)
-    if group is None:
-        pytest.skip("no cgroups here: memory is bounded for each process only")
-    group.remove()
+    need_control_groups()
     several = """
 import os, time
 for _ in range(6):
@@ -275,19 +273,114 @@ time.sleep(5)
     assert together.stdout.count("has it") < 7
 
 
+def need_control_groups() -> None:
+    group = control_groups.make_control_group(LIMITS.memory, LIMITS.processes)
+    if group is None:
+        pytest.skip("no cgroups here: memory is bounded for each process only")
+    group.remove()
+
+
+def test_code_that_is_killed_for_its_memory_is_reported_as_such(none_left):
+    need_control_groups()
+    shared = (
+        "import mmap\nkept = []\nwhile True:\n    kept.append(mmap.mmap(-1, 2**20))\n    kept[-1].write(b'x' * 2**20)"
+    )
+    ended = run(shared, seconds=60.0)
+    assert (ended.exit_code, ended.ending) == (-9, "memory")
+    ended = run("kill -9 $$", "bash")
+    assert (ended.exit_code, ended.ending) == (-9, "exited")
+
+
+def test_an_exit_code_is_what_the_code_said_also_above_128():
+    for code, expected in {"0": 0, "127": 127, "128": 128, "200": 200, "-1": 255}.items():
+        assert run(f"raise SystemExit({code})").exit_code == expected
+    for number in (9, 15):
+        assert run(f"import os; os.kill(os.getpid(), {number})").exit_code == -number
+
+
+def test_what_namespaces_do_not_separate_is_refused(none_left):
+    """Sockets that reach the host of a virtual machine, key rings, and io_uring, which opens sockets unseen."""
+    machine = system_calls.MACHINES.get(os.uname().machine)
+    if machine is None:
+        pytest.skip("no filter of system calls for this architecture")
+    code = f"""
+import ctypes, os, socket
+for family in (*range(64), 2**31 - 1):
+    try:
+        socket.socket(family, socket.SOCK_STREAM).close()
+        print("family", family)
+    except OSError as error:
+        if error.errno not in (94, 93):  # the type, the protocol
+            assert error.errno == 97, (family, error)
+libc = ctypes.CDLL(None, use_errno=True)
+for name, number in {machine.numbers!r}.items():
+    libc.syscall(number, 0, 0, 0, 0, 0)
+    print(name, ctypes.get_errno())
+libc.syscall(0x40000000 + 39)
+print("x32", ctypes.get_errno())
+"""
+    ended = run(code)
+    lines = ended.stdout.splitlines()
+    families = {line for line in lines if "family" in line}
+    assert {"family 1", "family 2"} <= families <= {"family 1", "family 2", "family 10"}, ended
+    for name in system_calls.REFUSED:
+        assert f"{name} 1" in lines, name
+    assert "x32 38" in lines
+
+
+def test_without_a_cgroup_code_gets_no_memory_that_no_other_limit_counts(monkeypatch, none_left):
+    monkeypatch.setattr(control_groups.make_control_group, "__defaults__", (Path("/nowhere"),))
+    ended = run(
+        "import ctypes, os\n"
+        "try:\n    os.memfd_create('kept')\nexcept OSError as error:\n    print(error)\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "print(libc.shmget(0, 2**20, 0o1600), libc.msgget(0, 0o1600), os.strerror(ctypes.get_errno()))"
+    )
+    assert ended.stdout == "[Errno 1] Operation not permitted\n-1 -1 Operation not permitted\n", ended.stderr
+
+
+def test_the_filter_of_another_machine_has_its_own_numbers_and_an_unknown_one_has_none():
+    filters = {name: system_calls.filter_of(is_counted=True, machine=name) for name in ("x86_64", "aarch64", "sparc")}
+    assert len(filters["x86_64"]) == len(filters["aarch64"]) > 0
+    assert filters["x86_64"] != filters["aarch64"]
+    assert filters["sparc"] == b""
+
+
+def test_threads_on_several_processors_have_the_whole_time(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    with sandbox._descriptors(b"", is_counted=True) as files:
+        command = sandbox.command_of("python", files, LIMITS, None, is_counted=True)
+    assert f"--cpu={4 * (int(LIMITS.seconds) + 1)}" in command
+
+
+@pytest.mark.skipif("node" not in sandbox.languages(), reason="Node.js is not installed")
+def test_node_starts_threads(none_left):
+    need_control_groups()
+    code = """
+const {Worker, isMainThread} = require("worker_threads");
+if (isMainThread) for (let n = 0; n < 2; n++) new Worker(__filename);
+else console.log("thread");
+"""
+    assert run(code, "node", seconds=60.0, memory=256 * sandbox.MIB).stdout == "thread\nthread\n"
+
+
 def test_limits_of_both_versions_of_cgroups(tmp_path):
     (tmp_path / "v1" / "memory").mkdir(parents=True)
     (tmp_path / "v1" / "pids").mkdir()
     (tmp_path / "v2").mkdir()
     (tmp_path / "v2" / "cgroup.controllers").touch()
     for version in ("v1", "v2"):
-        group = sandbox.make_control_group(LIMITS, tmp_path / version)
+        group = control_groups.make_control_group(LIMITS.memory, LIMITS.processes, tmp_path / version)
         assert "cgroup.procs" in " ".join(group.entering(["true"]))
     found = {path.name: path.read_text() for path in tmp_path.rglob("daybreak-sandbox-*/*")}
     assert found == {
         "memory.limit_in_bytes": str(LIMITS.memory), "memory.max": str(LIMITS.memory), "pids.max": "20",
     }  # fmt: skip
-    assert sandbox.make_control_group(LIMITS, tmp_path / "nowhere") is None
+    assert control_groups.make_control_group(LIMITS.memory, LIMITS.processes, tmp_path / "nowhere") is None
+    for text, was_killed in {"oom 3\noom_kill 0\n": False, "low 0\noom_kill 2\noom_group_kill 0\n": True}.items():
+        for folder, name in (("v1/memory", "memory.oom_control"), ("v2", "memory.events")):
+            (tmp_path / folder / name).write_text(text)
+            assert control_groups.ControlGroup([tmp_path / folder]).has_run_out_of_memory() == was_killed
 
 
 def test_a_run_that_is_cancelled_leaves_nothing(none_left):
@@ -305,6 +398,46 @@ def test_without_a_sandbox_no_code_runs(monkeypatch):
     monkeypatch.setattr(sandbox, "SAFE_PATH", "/nowhere")
     with pytest.raises(sandbox.NoSandbox, match="apt-get install bubblewrap"):
         sandbox.check_machine()
+
+
+def test_a_machine_that_allows_no_sandbox_is_known_before_the_first_run(monkeypatch):
+    sandbox.check_machine()
+    command_of = sandbox.command_of
+
+    def refused(*words, **more):
+        command = command_of(*words, **more)
+        return [*command[: command.index("--chdir")], "--ro-bind", "/nowhere", "/nowhere", *command[-2:]]
+
+    monkeypatch.setattr(sandbox, "command_of", refused)
+    with pytest.raises(sandbox.NoSandbox, match=r"cannot make a sandbox here: bwrap: .*nowhere(.|\n)*user namespaces"):
+        sandbox.check_machine()
+    with pytest.raises(sandbox.NoSandbox, match=r"did not start: bwrap: .*nowhere"):
+        run("print(1)")  # and it is not the code that failed
+
+
+def test_a_language_without_interpreter_is_not_the_fault_of_the_code(monkeypatch):
+    monkeypatch.setitem(sandbox.LANGUAGES, "cobol", sandbox.Language("/usr/bin/no-cobol", "main.cob"))
+    with pytest.raises(sandbox.NoSandbox, match="/usr/bin/no-cobol is not installed"):
+        run("x", "cobol")
+
+
+@pytest.mark.parametrize(
+    ("language", "exit_code", "stderr", "error"),
+    [
+        ("python", 1, "Traceback ...\n  File x\nValueError: no\n", "ValueError: no"),
+        ("bash", 3, "", "exit code 3"),
+        ("bash", -9, "", "ended by signal 9 (SIGKILL)"),
+        ("bash", -40, "", "ended by signal 40 (a real-time signal)"),
+        ("node", -6, "FATAL ERROR: out of memory\n 1: 0xb7 abort\n15: 0x195 [node]\n",
+         "ended by signal 6 (SIGABRT): FATAL ERROR: out of memory"),
+        ("node", 1, "/work/main.js:1\nthrow x\n^\n\nError: no\n    at x (y:1) {\n  code: 'E'\n}\n\nNode.js v20.20.2\n",
+         "Error: no"),
+        ("node", 1, "Node.js v20.20.2\n", "Node.js v20.20.2"),
+    ],
+)  # fmt: skip
+def test_the_error_of_code_is_the_line_that_says_what_happened(language, exit_code, stderr, error):
+    ended = sandbox.Finished(exit_code=exit_code, ending="exited", seconds=0.1, stderr=stderr)
+    assert error_of(ended, language) == error
 
 
 # -- the pods of a machine ---------------------------------------------------------------------------------------------

@@ -139,6 +139,18 @@ async def test_a_newer_attempt_ends_the_pod_of_an_older_one(rig):
     assert (found[1].error, found[2].stdout) == ("the pod was deleted", "new\n")
 
 
+async def test_a_pod_that_cannot_be_started_is_no_failure_of_the_code(rig, monkeypatch):
+    async def refused(*_):
+        raise sandbox.NoSandbox("no user namespaces")
+
+    monkeypatch.setattr(sandbox, "run", refused)
+    async with rig.worker():
+        await rig.create("a", "echo never")
+        [outcome] = await rig.outcomes(1)
+    assert type(outcome).__name__ == "ExecutionFailed"
+    assert (outcome.exit_code, outcome.error) == (None, "the pod could not be started: no user namespaces")
+
+
 async def test_a_pod_worker_that_stops_reports_its_pods(rig):
     async with rig.worker():
         await rig.create("s", "sleep 60")

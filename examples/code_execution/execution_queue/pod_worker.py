@@ -11,6 +11,7 @@ import codecs
 import contextlib
 import itertools
 import logging
+import re
 import signal
 import sys
 from datetime import timedelta
@@ -23,7 +24,7 @@ from daybreak.core.errors import BadInput
 from daybreak.feeds.bridge.channels import make_channel
 from daybreak.feeds.bridge.channels.address import parse_broker
 from daybreak.feeds.bridge.channels.channel import Channel, ChannelError, Message, Outgoing, Topics
-from execution_queue import sandbox
+from execution_queue import control_groups, sandbox
 from execution_queue.events import (
     COMMANDS,
     OUTCOMES,
@@ -46,6 +47,7 @@ WAIT: Final = timedelta(seconds=1)
 HOLD_EVERY: Final = 5.0  # seconds: the broker gives the commands of a silent pod worker to another one
 LOOK_EVERY: Final = 0.1  # seconds between two looks whether a pod is still wanted, and for which output is collected
 RECONNECT_AFTER: Final = 0.5
+AFTER_ERROR: Final = re.compile(r"\s|$|\}$|Node\.js v\d|\d+: 0x|-----|<---")  # the stack, and the version of Node.js
 ENDS_WITHIN: Final = 5.0
 
 
@@ -199,6 +201,9 @@ class PodWorker:
                 await output.send()
             ended = await running
             await output.send()
+        except sandbox.NoSandbox as error:
+            _log.error("pod %s.%d could not be started: %s", command.saga_id, command.fence, error)
+            return ExecutionFailed(**about, error=f"the pod could not be started: {error}")  # type: ignore[arg-type]
         except (OSError, KeyError) as error:
             return ExecutionFailed(**about, error=f"the pod could not be started: {error!r}")  # type: ignore[arg-type]
         finally:
@@ -212,8 +217,10 @@ class PodWorker:
             return ExecutionTimeout(**found, error=f"ran longer than {limits.seconds:g} s")
         if ended.ending == "output":
             return ExecutionFailed(**found, error=f"printed more than {limits.output:,} bytes")
+        if ended.ending == "memory":
+            return ExecutionFailed(**found, error=f"used more than {command.memory_mb} MB of memory")
         if ended.exit_code != 0:
-            return ExecutionFailed(**found, error=last_line(ended.stderr) or f"exit code {ended.exit_code}")
+            return ExecutionFailed(**found, error=error_of(ended, command.language))
         return ExecutionCompleted(**found)
 
     async def send_output(self, part: PodOutput) -> None:
@@ -251,16 +258,37 @@ class LiveOutput:
                 )  # fmt: skip
 
 
-def last_line(text: str) -> str:
+def error_of(ended: sandbox.Finished, language: str) -> str:
+    """What went wrong in code that failed, in one line."""
+    line = last_line(ended.stderr, language)
+    if ended.exit_code >= 0:
+        return line or f"exit code {ended.exit_code}"
+    number = -ended.exit_code
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = "a real-time signal"
+    return f"ended by signal {number} ({name})" + (f": {line}" if line else "")
+
+
+def last_line(text: str, language: str = "") -> str:
+    """The line of an error output that says what happened: the last one, but for what Node.js prints after it."""
     lines = text.strip().splitlines()
-    return lines[-1][:500] if lines else ""
+    if language == "node":
+        lines = [line for line in lines if not AFTER_ERROR.match(line)] or lines
+    return lines[-1].strip()[:500] if lines else ""
 
 
 async def _main(given: argparse.Namespace) -> None:
     sandbox.check_machine()
     pods = Pods(given.pods)
     pods.forget_old()
-    sandbox.remove_stale_groups()
+    control_groups.remove_stale_groups()
+    with control_groups.control_group(given.room, sandbox.MIB) as group:
+        if group is None:
+            _log.warning(
+                "no cgroups here: memory is bounded for each process of a pod, and not for all of them together"
+            )
     worker = PodWorker(
         given.broker,
         pods,

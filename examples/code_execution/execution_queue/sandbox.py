@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -19,19 +20,23 @@ from pathlib import Path
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-CGROUPS: Final = Path("/sys/fs/cgroup")
-GROUPS: Final = "daybreak-sandbox-"
+from execution_queue.control_groups import control_group
+from execution_queue.system_calls import filter_of
+
 FIRST_USER: Final = 300_000_000  # user ids that no account has; each run at the same time has one of its own
 USERS: Final = 1_000_000
 READ_BYTES: Final = 16 * 1024
 SAFE_PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 ENDS_WITHIN: Final = 2.0  # seconds that bwrap has to notice that its sandbox is dead
+STARTS_WITHIN: Final = 60.0  # seconds that the first sandbox has, on a machine that is busy
+OLDEST: Final = "0.8"  # bubblewrap with --disable-userns
 MIB: Final = 1024 * 1024
 
 Stream = Literal["stdout", "stderr"]
 Told = Callable[[Stream, bytes], Awaitable[None]]
-Ending = Literal["exited", "timeout", "output"]
+Ending = Literal["exited", "timeout", "output", "memory"]
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -47,7 +52,8 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Finished(Struct, frozen=True, kw_only=True):
-    """How a run ended. `exit_code` is negative if a signal ended it. `ending` says whether it ended by itself."""
+    """How a run ended. `exit_code` is negative if a signal ended it, or if the code says so as a shell does: 137 is
+    SIGKILL. `ending` says whether it ended by itself, or which limit it reached."""
 
     exit_code: int
     ending: Ending
@@ -70,7 +76,7 @@ LANGUAGES: Final = {
 
 
 class NoSandbox(Exception):
-    """Code cannot be contained on this machine; the text says what is missing."""
+    """Code cannot be contained on this machine, or not in this language; the text says what is missing."""
 
 
 def languages() -> list[str]:
@@ -85,20 +91,65 @@ def check_machine() -> None:
     for program, package in (("bwrap", "bubblewrap"), ("prlimit", "util-linux"), ("setpriv", "util-linux")):
         if shutil.which(program, path=SAFE_PATH) is None:
             raise NoSandbox(f"{program} is not installed: apt-get install {package}")
+    with _descriptors(b"exit 0", is_counted=False) as files:
+        ended = subprocess.run(  # noqa: S603
+            command_of("bash", files, Limits(), _user(), is_counted=False), stdin=subprocess.DEVNULL,
+            capture_output=True, env={"PATH": SAFE_PATH}, cwd="/", pass_fds=files.all(), timeout=STARTS_WITHIN,
+            check=False,
+        )  # fmt: skip
+    if ended.returncode != 0:
+        raise NoSandbox(
+            f"bubblewrap cannot make a sandbox here: {ended.stderr.decode('utf-8', 'replace').strip()}\n"
+            f"It needs version {OLDEST} or newer, and a kernel, or a container, that allows user namespaces"
+        )
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
-def command_of(language: str, script: int, limits: Limits, user: int | None) -> list[str]:
-    """The command line of a run. `script` is a file that holds the code, by its descriptor: so it needs no place on the
-    disk. `user` is the user of the host as which it runs, if we may choose one."""
+class Descriptors(Struct, frozen=True):
+    """What bwrap gets as open files, so that it needs no place on a disk: the code, the filter of system calls (none on
+    some machines), and where it writes what became of the sandbox."""
+
+    script: int
+    rules: int | None
+    status: int
+
+    def all(self) -> list[int]:
+        return [self.script, self.status] + ([] if self.rules is None else [self.rules])
+
+
+@contextlib.contextmanager
+def _descriptors(code: bytes, *, is_counted: bool) -> Iterator[Descriptors]:
+    rules = filter_of(is_counted=is_counted)
+    files = Descriptors(
+        _in_memory("script", code), _in_memory("rules", rules) if rules else None, _in_memory("status", b"")
+    )
+    try:
+        yield files
+    finally:
+        for file in files.all():
+            os.close(file)
+
+
+def _in_memory(name: str, content: bytes) -> int:
+    file = os.memfd_create(name)
+    os.write(file, content)
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
+
+
+def command_of(language: str, files: Descriptors, limits: Limits, user: int | None, *, is_counted: bool) -> list[str]:
+    """The command line of a run. `user` is the user of the host as which it runs, if we may choose one; `is_counted`
+    says that a cgroup counts its memory."""
     found = LANGUAGES[language]
     command = []
     if user is not None:
         command += ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--no-new-privs", "--"]
     command += ["bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"]
-    command += ["--cap-drop", "ALL"]
+    command += ["--cap-drop", "ALL", "--json-status-fd", str(files.status)]
+    if files.rules is not None:
+        command += ["--seccomp", str(files.rules)]
     command += ["--uid", "1000", "--gid", "1000", "--hostname", "sandbox", "--clearenv"]
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/work", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
     for name, value in environment.items():
@@ -114,18 +165,21 @@ def command_of(language: str, script: int, limits: Limits, user: int | None) -> 
     half = str(limits.disk // 2)
     command += ["--proc", "/proc", "--dev", "/dev", "--size", half, "--tmpfs", "/tmp"]  # noqa: S108 - of the sandbox
     command += ["--size", half, "--tmpfs", "/work", "--size", "65536", "--tmpfs", "/dev/shm"]  # noqa: S108
-    command += ["--ro-bind-data", str(script), f"/work/{found.file}", "--remount-ro", "/", "--remount-ro", "/dev"]
+    command += ["--ro-bind-data", str(files.script), f"/work/{found.file}", "--remount-ro", "/", "--remount-ro", "/dev"]
     command += ["--chdir", "/work", "--"]
-    return [*command, *_limited(limits), found.program, f"/work/{found.file}"]
+    return [*command, *_limited(limits, is_counted=is_counted), found.program, f"/work/{found.file}"]
 
 
-def _limited(limits: Limits) -> list[str]:
+def _limited(limits: Limits, *, is_counted: bool) -> list[str]:
     """A program that sets the limits, hard ones, on itself, and then becomes the code. It runs inside of the sandbox:
     there the number of processes counts those of the sandbox alone."""
-    seconds = int(limits.seconds) + 1  # of computing: a net under the time limit
+    # A net under the time limit, which ends the run: threads on several processors use more of this time than passes.
+    seconds = (int(limits.seconds) + 1) * (os.cpu_count() or 1)
+    # Runtimes reserve much more address space than they use. Where no cgroup counts memory, this bounds what is shared.
+    space = "unlimited" if is_counted else str(max(limits.memory * 4, 1024 * MIB))
     return [
-        "/usr/bin/prlimit", f"--nproc={limits.processes}", f"--as={max(limits.memory * 4, 1024 * MIB)}",
-        f"--data={limits.memory}", f"--fsize={limits.disk}", f"--cpu={seconds}", f"--nofile={limits.files}",
+        "/usr/bin/prlimit", f"--nproc={limits.processes}", f"--as={space}", f"--data={limits.memory}",
+        f"--fsize={limits.disk}", f"--cpu={seconds}", f"--nofile={limits.files}",
         "--core=0", "--memlock=0", "--msgqueue=0", "--",
     ]  # fmt: skip
 
@@ -137,21 +191,29 @@ _users = itertools.count(secrets.randbelow(USERS))
 
 async def run(language: str, code: str, limits: Limits, told: Told | None = None) -> Finished:
     """Run code, and return how it ended. `told` gets its output while it runs. However this call ends, cancelled
-    included, every process of the run is dead then."""
-    script = os.memfd_create("script")
-    try:
-        with os.fdopen(os.dup(script), "wb") as file:
-            file.write(code.encode("utf-8", "surrogateescape"))
-        os.lseek(script, 0, os.SEEK_SET)
-        user = FIRST_USER + next(_users) % USERS if os.geteuid() == 0 else None
-        command = command_of(language, script, limits, user)
-        with _control_group(limits) as group:
-            return await _run(group.entering(command) if group else command, script, limits, told)
-    finally:
-        os.close(script)
+    included, every process of the run is dead then. Raises NoSandbox if the code could not be started."""
+    _check_language(language)
+    with control_group(limits.memory, limits.processes) as group:
+        is_counted = group is not None
+        with _descriptors(code.encode("utf-8", "surrogateescape"), is_counted=is_counted) as files:
+            command = command_of(language, files, limits, _user(), is_counted=is_counted)
+            ended = await _run(group.entering(command) if group else command, files, limits, told)
+        if group is not None and ended.exit_code == -signal.SIGKILL and ended.ending == "exited":
+            return replace(ended, ending="memory") if group.has_run_out_of_memory() else ended
+        return ended
 
 
-async def _run(command: list[str], script: int, limits: Limits, told: Told | None) -> Finished:
+def _check_language(language: str) -> None:
+    if language not in languages():
+        raise NoSandbox(f"{LANGUAGES[language].program} is not installed on this machine")
+
+
+def _user() -> int | None:
+    """The user of the host as which the next run runs; None if we may not choose one."""
+    return FIRST_USER + next(_users) % USERS if os.geteuid() == 0 else None
+
+
+async def _run(command: list[str], files: Descriptors, limits: Limits, told: Told | None) -> Finished:
     began = time.monotonic()
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -160,7 +222,7 @@ async def _run(command: list[str], script: int, limits: Limits, told: Told | Non
         stderr=asyncio.subprocess.PIPE,
         env={"PATH": SAFE_PATH},  # all that bwrap's own first process shows in /proc/1/environ
         cwd="/",
-        pass_fds=[script],
+        pass_fds=files.all(),
         start_new_session=True,
     )
     output = _Output(limits.output, told)
@@ -186,13 +248,25 @@ async def _run(command: list[str], script: int, limits: Limits, told: Told | Non
         await asyncio.shield(asyncio.gather(done, full, return_exceptions=True))
     done.result()
     code = process.returncode or 0
+    if ending == "exited" and code > 0 and not _has_begun(files.status):
+        raise NoSandbox(f"the sandbox did not start: {output.text('stderr').strip()}")
     return Finished(
-        exit_code=code if code <= 128 else 128 - code,  # bwrap reports a signal as a shell does
+        exit_code=exit_code_of(code),
         ending=ending,
         seconds=time.monotonic() - began,
         stdout=output.text("stdout"),
         stderr=output.text("stderr"),
     )
+
+
+def _has_begun(status: int) -> bool:
+    """Whether bwrap reported that the code ended, so that it had begun."""
+    return b'"exit-code"' in os.pread(status, os.fstat(status).st_size, 0)
+
+
+def exit_code_of(code: int) -> int:
+    """The exit code of bwrap, which reports a signal as a shell does, with the signal as a negative number."""
+    return 128 - code if code - 128 in set(signal.valid_signals()) else code
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:
@@ -237,78 +311,3 @@ class _Output:
 
     def text(self, stream: Stream) -> str:
         return self._parts[stream].decode("utf-8", "replace")
-
-
-# -- cgroups -----------------------------------------------------------------------------------------------------------
-
-
-class ControlGroup:
-    """A cgroup for one run: its folders, one per controller with cgroup v1, one alone with v2."""
-
-    def __init__(self, folders: list[Path]) -> None:
-        self._folders = folders
-
-    def entering(self, command: list[str]) -> list[str]:
-        """The command, run in this cgroup from its first instruction on."""
-        script = 'while [ "$1" != -- ]; do echo $$ > "$1"; shift; done; shift; exec "$@"'
-        return ["/bin/sh", "-ec", script, "sh", *(str(folder / "cgroup.procs") for folder in self._folders),
-                "--", *command]  # fmt: skip
-
-    def remove(self) -> None:
-        """Remove the cgroup. Its processes are being killed: that may take a moment."""
-        for folder in self._folders:
-            for _ in range(200):
-                try:
-                    folder.rmdir()
-                except FileNotFoundError:
-                    break
-                except OSError:
-                    time.sleep(0.01)
-                else:
-                    break
-
-
-@contextlib.contextmanager
-def _control_group(limits: Limits) -> Iterator[ControlGroup | None]:
-    """A cgroup with these limits, or None if this process may not make one."""
-    group = make_control_group(limits)
-    try:
-        yield group
-    finally:
-        if group is not None:
-            group.remove()
-
-
-def make_control_group(limits: Limits, root: Path = CGROUPS) -> ControlGroup | None:
-    """A new cgroup with the limits of memory and processes; None if this process may not make one."""
-    name = f"{GROUPS}{secrets.token_hex(8)}"
-    if (root / "cgroup.controllers").exists():
-        with contextlib.suppress(OSError):
-            (root / "cgroup.subtree_control").write_text("+memory +pids")
-        wanted = {
-            root / name: {"memory.max": limits.memory, "memory.swap.max": 0, "pids.max": limits.processes + 4},
-        }  # fmt: skip
-    else:
-        wanted = {
-            root / "memory" / name: {"memory.limit_in_bytes": limits.memory},
-            root / "pids" / name: {"pids.max": limits.processes + 4},  # bwrap and its like count too
-        }
-    made: list[Path] = []
-    try:
-        for folder, values in wanted.items():
-            folder.mkdir()
-            made.append(folder)
-            for file, value in values.items():
-                if file != "memory.swap.max" or (folder / file).exists():
-                    (folder / file).write_text(str(value))
-    except OSError:
-        ControlGroup(made).remove()
-        return None
-    return ControlGroup(made)
-
-
-def remove_stale_groups(root: Path = CGROUPS) -> None:
-    """Remove the cgroups of pod workers that were killed. One with processes in it stays."""
-    for folder in [*root.glob(f"{GROUPS}*"), *root.glob(f"*/{GROUPS}*")]:
-        with contextlib.suppress(OSError):
-            folder.rmdir()

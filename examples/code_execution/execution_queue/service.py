@@ -8,8 +8,6 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any, Final
 
-from msgspec import Struct
-
 from daybreak import Daybreak, Permanent, Priority
 from daybreak.core.errors import BadInput, JobNotFound, LeaseLost, Refused
 from daybreak.core.model import UNFINISHED, WAITING, Job, State
@@ -28,6 +26,10 @@ class ExecutionTimedOut(Permanent):
     """The code ran longer than it may."""
 
 
+class PodFailed(Permanent):
+    """No pod ran the code to its end, which is no fault of the code."""
+
+
 class QuotaExceeded(Refused):
     """The user has as many unfinished executions as one user may have."""
 
@@ -35,9 +37,16 @@ class QuotaExceeded(Refused):
         super().__init__(f"user {user!r} has {limit} unfinished executions, and may have no more")
 
 
-class QueueStatus(Struct, frozen=True, kw_only=True):
-    queue_depth: int
-    active_count: int
+class QueueStatus(dict[str, int]):
+    """`{"queue_depth": ..., "active_count": ...}`, also as attributes."""
+
+    @property
+    def queue_depth(self) -> int:
+        return self["queue_depth"]
+
+    @property
+    def active_count(self) -> int:
+        return self["active_count"]
 
 
 class ExecutionQueueService:

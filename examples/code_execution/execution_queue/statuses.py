@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from daybreak.api.job_info import JobInfo
 from daybreak.core.model import WAITING, Job, Reason, State
-from execution_queue.service import ExecutionTimedOut
+from execution_queue.service import ExecutionTimedOut, PodFailed
 
 Status = Literal["queued", "scheduled", "running", "completed", "failed", "timeout", "cancelled", "error"]
 TERMINAL: Final = frozenset({"completed", "failed", "timeout", "cancelled", "error"})
@@ -41,4 +41,4 @@ def _failed(job: Any) -> Status:
     kind = "" if job.failure is None else job.failure.kind
     if job.reason is Reason.TIMEOUT or kind == ExecutionTimedOut.__name__:
         return "timeout"
-    return "failed" if job.reason is Reason.ERROR else "error"
+    return "failed" if job.reason is Reason.ERROR and kind != PodFailed.__name__ else "error"
