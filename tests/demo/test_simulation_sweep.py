@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import heapq
 import inspect
 import itertools
 import logging
@@ -16,9 +17,11 @@ import threading
 import time
 import urllib.error
 import urllib.request
+import uuid
 import weakref
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -38,6 +41,7 @@ from orchestration import (  # noqa: E402
     SimulationOrchestrator,
     SimulationRequest,
     SimulationResult,
+    SimulationTask,
     TaskPriority,
     TaskStatus,
 )
@@ -276,6 +280,48 @@ def test_feature_3_the_executor_makes_one_call_and_keeps_the_order(orchestrator,
     assert [result.task_id for result in results] == [task.task_id for task in tasks]
 
 
+def test_feature_3_tasks_that_are_made_by_hand_are_ordered_and_executed(model):
+    """As the article makes them: with a level or its number, and a request of any class."""
+    request = SimpleNamespace(model_file=str(model), parameters={"Vi": 3.0})
+    tasks = [
+        SimulationTask(priority=level, request=request, task_id=str(uuid.uuid4())) for level in (3, NORMAL, 0, LOW, 0)
+    ]
+    heap: list[SimulationTask] = []
+    for task in tasks:
+        heapq.heappush(heap, task)
+    in_order = [tasks[2], tasks[4], tasks[1], tasks[0], tasks[3]]
+    assert [heapq.heappop(heap) for _ in tasks] == in_order
+    task = SimulationTask(request=request)
+    assert (task.priority, task.status, task.progress, task.retry_count) == (NORMAL, TaskStatus.QUEUED, 0.0, 0)
+    server = Server()
+    results = BatchSimulationExecutor(server).execute_batch(tasks)
+    assert server.calls == [[{"Vi": 3.0}] * 5]
+    assert [result.task_id for result in results] == [task.task_id for task in tasks]
+    assert all(result.success for result in results)
+    with pytest.raises(BadInput, match="was not taken here"):
+        task.taken()
+
+
+def test_a_request_of_any_class_may_be_submitted(make, model):
+    orchestrator = make(Server())
+    task_id = orchestrator.submit(SimpleNamespace(model_file=str(model), parameters={"Vi": 3.0}))
+    orchestrator.execute_task(orchestrator.get_next_task())
+    assert orchestrator.get_task(task_id).result.timeseries_data["signal_0"] == [0.0, 3.0]
+
+
+def test_what_replaces_a_simulation_may_return_any_plain_data(make, model, monkeypatch):
+    orchestrator = make(Server())
+    answers = [{"Vo": 5.0}, "a text", object()]
+    monkeypatch.setattr(orchestrator, "_execute_simulation", lambda task: answers.pop(0))
+    ids = [orchestrator.submit(request_of(model, n=n)) for n in range(3)]
+    assert orchestrator.execute_task(orchestrator.get_next_task()) == {"Vo": 5.0}
+    assert orchestrator.execute_task_with_retry(orchestrator.get_next_task()) == "a text"
+    with pytest.raises(BadInput, match="object"):
+        orchestrator.execute_task(orchestrator.get_next_task())
+    assert [orchestrator.get_task(task_id).status for task_id in ids] == ["COMPLETED", "COMPLETED", "FAILED"]
+    assert orchestrator.get_task(ids[0]).result.timeseries_data == {"Vo": 5.0}
+
+
 def test_feature_3_by_the_parallel_api_of_the_stand_in(make, model):
     with StandIn() as stand_in:
         orchestrator = make(PlecsServer(port=stand_in.port))
@@ -346,6 +392,12 @@ def test_feature_4_a_callback_that_raises_is_logged_and_harms_nothing(make, app,
     assert "a callback for on_complete failed" in caplog.text
     with pytest.raises(BadInput, match="the events are on_submit"):  # the article ignored it
         orchestrator.register_callback("on_finish", print)
+
+    async def told(_task):
+        """It would never be awaited."""
+
+    with pytest.raises(BadInput, match="told for on_task_completed is async"):
+        orchestrator.add_callback("on_task_completed", told)
 
 
 async def test_feature_4_the_route_has_nine_fields_and_404_for_others(tmp_path, model):
@@ -484,9 +536,9 @@ async def test_the_cache_methods_of_the_code(make, model):
     async with orchestrator:
         first = await orchestrator.submit_simulation(request)
         done = await orchestrator.wait_for_completion(first, SECONDS)
-        key = await asyncio.to_thread(cache.compute_hash, request, Path(done.model))
-        found = await asyncio.to_thread(cache.get_cached_result, key)
+        found = await asyncio.to_thread(cache.get_cached_result, request)
         assert (found.cached, found.timeseries_data) == (True, done.result.timeseries_data)
+        assert await asyncio.to_thread(cache.get_cached_result, str(model), {"Vi": 24.0}) == found
         other = SimulationRequest(str(model), {"Vi": 24.0, "run_id": "b"}, metadata={"label": "friday"})
         again = await orchestrator.get_task_status(await orchestrator.submit_simulation(other))
         assert (again.status, again.cache_hit, again.retry_count) == (TaskStatus.COMPLETED, True, 0)
@@ -496,12 +548,33 @@ async def test_the_cache_methods_of_the_code(make, model):
         assert not asked.cache_hit
         stats = await asyncio.to_thread(cache.get_cache_stats)
         assert (stats["total_entries"], stats["hits"], stats["misses"], stats["hit_rate"]) == (2, 1, 2, 1 / 3)
-        assert await asyncio.to_thread(cache.invalidate_cache, key)
-        assert await asyncio.to_thread(cache.get_cached_result, key) is None
+        assert await asyncio.to_thread(cache.invalidate_cache, str(model), {"Vi": 24.0})
+        assert await asyncio.to_thread(cache.get_cached_result, request) is None
         anew = await orchestrator.wait_for_completion(await orchestrator.submit_simulation(request), SECONDS)
         assert not anew.cache_hit
         assert await asyncio.to_thread(cache.clear_cache) == 2
     assert len(server.calls) == 3
+
+
+def test_the_cache_keeps_results_that_were_computed_elsewhere(make, model, tmp_path):
+    server = Server()
+    orchestrator = make(server)
+    cache = orchestrator.cache
+    key = cache.cache_result(str(model), {"Vi": 1.0}, {"Time": [0.0], "Vo": [7.0]}, {"label": "lab"})
+    assert key == cache.compute_hash(model, {"Vi": 1.0}) != cache.compute_hash(model, {"Vi": 2.0})
+    other = tmp_path / "renamed.plecs"
+    other.write_bytes(model.read_bytes())  # a name is no content
+    task = orchestrator.get_task(orchestrator.submit(request_of(other, Vi=1.0)))
+    assert (task.status, task.cache_hit) == (TaskStatus.COMPLETED, True)
+    assert task.result.timeseries_data == {"Time": [0.0], "Vo": [7.0]}
+    assert cache.cache_result(str(model), {"Vi": 1.0}, {"Time": [0.0], "Vo": [8.0]}) == key
+    assert cache.get_cached_result(model, {"Vi": 1.0}).timeseries_data["Vo"] == [8.0]
+    assert [task.task_id for task in orchestrator.list_tasks()] == [task.task_id]
+    server.engine = lambda: None
+    orchestrator.set_plecs_server(server)
+    assert cache.cache_result(str(model), {"Vi": 1.0}, {}) == ""
+    assert cache.get_cached_result(model, {"Vi": 1.0}) is None
+    assert not cache.invalidate_cache(model, {"Vi": 1.0})
 
 
 async def test_equal_tasks_in_flight_run_once(make, model):

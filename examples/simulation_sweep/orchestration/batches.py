@@ -34,7 +34,8 @@ class BatchSimulationExecutor:
         results: dict[int, SimulationResult] = {}
         groups: dict[tuple[str, float | None], list[int]] = {}
         for number, task in enumerate(tasks):
-            groups.setdefault((task.model, task.request.simulation_time), []).append(number)
+            seconds = getattr(task.request, "simulation_time", None)
+            groups.setdefault((task.model, seconds), []).append(number)
         for (model, seconds), numbers in groups.items():
             found = self._execute(model, seconds, [tasks[number] for number in numbers])
             results.update(zip(numbers, found, strict=True))
@@ -69,10 +70,11 @@ def _result(task: SimulationTask, found: Waveforms | PlecsError, seconds: float)
     if isinstance(found, PlecsError):
         text = str(found)
         return SimulationResult(task.task_id, False, error_message=text, execution_time=seconds, error=found)
-    names = task.request.output_variables
+    names = getattr(task.request, "output_variables", ())
     signals = {
         names[number] if number < len(names) else f"signal_{number}": signal
         for number, signal in enumerate(found.signals)
     }
     data = {"Time": found.time, **signals}
-    return SimulationResult(task.task_id, True, data, dict(task.request.metadata), execution_time=seconds)
+    metadata = dict(getattr(task.request, "metadata", {}))
+    return SimulationResult(task.task_id, True, data, metadata, execution_time=seconds)

@@ -3,6 +3,7 @@ code that are about batches come from the dispatcher. A callback that raises is 
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable
 from typing import Any, Final
@@ -38,6 +39,8 @@ class Callbacks:
     def add(self, event: str, callback: Callable[..., Any]) -> None:
         if event not in self._by_event:
             raise BadInput(f"no event {event!r}; the events are {', '.join(EVENTS)}")
+        if inspect.iscoroutinefunction(callback):
+            raise BadInput(f"{getattr(callback, '__name__', 'the callback')} for {event} is async: write a def")
         self._by_event[event].append(callback)
 
     def remove(self, event: str, callback: Callable[..., Any]) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 from daybreak import BadInput, Daybreak, Retry
 from daybreak.adapters.plecs import copy_by_content
+from daybreak.api.queues import LeaseHandle
 from daybreak.core.errors import JobNotFound
 from daybreak.core.model import UNFINISHED, State
 from orchestration.batches import BatchSimulationExecutor, SimulationServer
@@ -22,11 +23,20 @@ from orchestration.callbacks import Callbacks
 from orchestration.dispatcher import LOOK_EVERY, TRANSIENT, Dispatcher, settle
 from orchestration.priorities import TaskPriority, priority_of
 from orchestration.selection import PREFIX, Selection
-from orchestration.tasks import SimulationRequest, SimulationResult, SimulationTask, data_of, task_of
+from orchestration.tasks import SimulationRequest, SimulationResult, SimulationTask, data_of, request_from, task_of
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+def _complete(lease: LeaseHandle, task: SimulationTask, returned: Any) -> None:
+    found = returned if isinstance(returned, SimulationResult) else SimulationResult(task.task_id, True, returned)
+    try:
+        lease.complete(found.stored())
+    except BadInput as error:  # it cannot be stored, and would be no better the next time
+        lease.fail(error, permanent=True)
+        raise
 
 
 class SimulationOrchestrator:
@@ -86,8 +96,8 @@ class SimulationOrchestrator:
     ) -> str:
         return await self._spawn(self._submit(request, priority, use_cache))
 
-    async def _submit(self, request: SimulationRequest, priority: TaskPriority, use_cache: bool) -> str:
-        urgent = priority_of(priority)
+    async def _submit(self, given: SimulationRequest, priority: TaskPriority, use_cache: bool) -> str:
+        urgent, request = priority_of(priority), request_from(given)
         model = await asyncio.to_thread(copy_by_content, request.model_file, self._models)
         data = data_of(request, model, use_cache=use_cache)
         flight = await asyncio.to_thread(self.cache.flight, request, model) if use_cache else None
@@ -159,7 +169,7 @@ class SimulationOrchestrator:
         except Exception as error:
             lease.fail(error, permanent=not isinstance(error, TRANSIENT))
             raise
-        lease.complete(result.stored())
+        _complete(lease, task, result)
         return result
 
     def execute_task_with_retry(
@@ -191,11 +201,11 @@ class SimulationOrchestrator:
         except Exception as error:
             lease.fail(error, permanent=True)
             raise
-        lease.complete(result.stored())
+        _complete(lease, task, result)
         return result
 
     def _execute_simulation(self, task: SimulationTask) -> SimulationResult:
-        """One simulation by itself. Replace it to run something else."""
+        """One simulation by itself. Replace it to run something else, which may return any plain data."""
         [result] = self._dispatcher.ready_executor().execute_batch([task])
         if result.error is not None:
             raise result.error

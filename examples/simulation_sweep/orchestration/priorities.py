@@ -25,16 +25,20 @@ _LEVELS: Final = {
 }
 
 
-def priority_of(level: TaskPriority | int | str) -> Priority:
-    """Daybreak's priority of a level: 0 is CRITICAL here, which is 1 there. An unknown level is refused, not taken for
-    NORMAL."""
+def level_of(level: TaskPriority | int | str) -> TaskPriority:
+    """A level, which may be given by its name or number. An unknown one is refused, not taken for NORMAL."""
     if isinstance(level, str) and level.upper() in TaskPriority.__members__:
         level = TaskPriority[level.upper()]
     elif isinstance(level, int) and not isinstance(level, bool) and 0 <= level <= 3:
         level = TaskPriority(level)
     if not isinstance(level, TaskPriority):
         raise BadInput(f"{level!r} is no level: write TaskPriority.CRITICAL, HIGH, NORMAL or LOW, or 0 to 3")
-    return _LEVELS[level]
+    return level
+
+
+def priority_of(level: TaskPriority | int | str) -> Priority:
+    """Daybreak's priority of a level: 0 is CRITICAL here, which is 1 there."""
+    return _LEVELS[level_of(level)]
 
 
 def task_priority(priority: int) -> TaskPriority:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import total_ordering
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 from daybreak import BadInput, JobInfo, State
-from orchestration.priorities import TaskPriority, task_priority
+from orchestration.priorities import TaskPriority, level_of, task_priority
 
 if TYPE_CHECKING:
     from daybreak.api.queues import LeaseHandle
 
+_made = itertools.count()
 _STATUS: Final = {
     State.RUNNING: "RUNNING",
     State.COMPLETED: "COMPLETED",
@@ -50,13 +53,23 @@ class SimulationRequest:
         self.model_file = str(path)
 
 
+def request_from(given: Any) -> SimulationRequest:
+    """What somebody calls a request: it has a `model_file`, `parameters`, and perhaps the other fields."""
+    if isinstance(given, SimulationRequest):
+        return given
+    names = ("parameters", "simulation_time", "output_variables", "metadata")
+    fields = {name: getattr(given, name) for name in names if hasattr(given, name)}
+    return SimulationRequest(given.model_file, **fields)
+
+
 @dataclass(frozen=True)
 class SimulationResult:
-    """`timeseries_data` has `Time` and a list for each output variable."""
+    """`timeseries_data` is a dict with `Time` and a list for each output variable; or whatever was returned by the code
+    that replaced a simulation."""
 
     task_id: str
     success: bool
-    timeseries_data: dict[str, list[float]] | None = None
+    timeseries_data: Any = None
     metadata: dict[str, Any] = field(default_factory=dict)
     error_message: str | None = None
     execution_time: float = 0.0
@@ -78,14 +91,17 @@ class SimulationResult:
 @total_ordering
 @dataclass(frozen=True, eq=False)
 class SimulationTask:
-    """One task. Tasks are ordered by priority, and within a level as they were submitted: ids rise, clocks may not."""
+    """One task. Tasks are ordered by priority, and within a level as they were submitted: ids rise, clocks may not.
 
-    task_id: str
-    request: SimulationRequest
-    priority: TaskPriority
-    status: TaskStatus
-    progress: float  # 0 to 100
-    submitted_at: datetime
+    One that is made by hand is for an executor, or for a heap of one's own: the store knows only those that were
+    submitted."""
+
+    task_id: str = field(default_factory=lambda: str(uuid4()))
+    request: Any = None
+    priority: TaskPriority = TaskPriority.NORMAL
+    status: TaskStatus = TaskStatus.QUEUED
+    progress: float = 0.0  # 0 to 100
+    submitted_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     started_at: datetime | None = None
     completed_at: datetime | None = None
     error: str | None = None
@@ -94,6 +110,12 @@ class SimulationTask:
     model: str = ""  # the pinned copy
     use_cache: bool = True
     lease: LeaseHandle | None = field(default=None, repr=False)
+    place: str = field(default_factory=lambda: f"~{next(_made):015}", repr=False)  # within its level
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "priority", level_of(self.priority))
+        if not self.model and self.request is not None:
+            object.__setattr__(self, "model", str(self.request.model_file))
 
     def taken(self) -> LeaseHandle:
         """The right to run it, of whoever took it."""
@@ -126,7 +148,7 @@ class SimulationTask:
         return hash(self.task_id)
 
     def __lt__(self, other: SimulationTask) -> bool:
-        return (self.priority.value, self.task_id) < (other.priority.value, other.task_id)
+        return (self.priority.value, self.place) < (other.priority.value, other.place)
 
 
 def data_of(request: SimulationRequest, model: Path, *, use_cache: bool) -> dict[str, Any]:
@@ -165,6 +187,7 @@ def task_of(job: JobInfo, lease: LeaseHandle | None = None) -> SimulationTask:
         model=data["model"],
         use_cache=data["use_cache"],
         lease=lease,
+        place=job.id,
     )
 
 
