@@ -415,6 +415,13 @@ def test_a_machine_that_allows_no_sandbox_is_known_before_the_first_run(monkeypa
         run("print(1)")  # and it is not the code that failed
 
 
+def test_the_root_of_a_container_without_root_chooses_no_users(tmp_path):
+    maps = {"0 0 4294967295\n": True, "0 1000 1\n1 100000 65536\n": False, "0 0 300500000\n": False, "": False}
+    for text, expected in maps.items():
+        (tmp_path / "uid_map").write_text(text)
+        assert sandbox.has_users(tmp_path / "uid_map") == expected
+
+
 def test_a_language_without_interpreter_is_not_the_fault_of_the_code(monkeypatch):
     monkeypatch.setitem(sandbox.LANGUAGES, "cobol", sandbox.Language("/usr/bin/no-cobol", "main.cob"))
     with pytest.raises(sandbox.NoSandbox, match="/usr/bin/no-cobol is not installed"):

@@ -210,7 +210,13 @@ def _check_language(language: str) -> None:
 
 def _user() -> int | None:
     """The user of the host as which the next run runs; None if we may not choose one."""
-    return FIRST_USER + next(_users) % USERS if os.geteuid() == 0 else None
+    return FIRST_USER + next(_users) % USERS if os.geteuid() == 0 and has_users() else None
+
+
+def has_users(uid_map: Path = Path("/proc/self/uid_map")) -> bool:
+    """Whether the users for runs exist in our user namespace. The root of a container without root has few users."""
+    ranges = [[int(word) for word in line.split()] for line in uid_map.read_text(encoding="ascii").splitlines()]
+    return any(first <= FIRST_USER and first + n >= FIRST_USER + USERS for first, _, n in ranges)
 
 
 async def _run(command: list[str], files: Descriptors, limits: Limits, told: Told | None) -> Finished:
