@@ -80,6 +80,8 @@ def test_an_address_never_shows_its_password():
         ({"incoming": "in", "capacity": 0}, "1 or more"),
         ({"incoming": "in", "form": "xml"}, "'message' or 'arguments'"),
         ({"incoming": "in", "events": ["finished"]}, "no event 'finished'"),
+        ({"incoming": "in", "events": ["saga_stuck"]}, "no event 'saga_stuck'"),
+        ({"incoming": "in", "events": ["queue_full"]}, "no event 'queue_full'"),
     ],
 )
 def test_wrong_options_are_refused_with_the_right_spelling(app, options, says):

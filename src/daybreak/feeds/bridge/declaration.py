@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from daybreak.core.errors import BadInput
-from daybreak.core.events import KINDS
+from daybreak.core.events import KINDS, QUEUE_KINDS
 from daybreak.core.text import any_of
 from daybreak.feeds.bridge.channels.address import BrokerAddress, parse_broker
 from daybreak.feeds.bridge.channels.channel import Message, Topics
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 Read = Callable[[Message], Incoming]
 # Events that belong to no job, and progress, which may come many times a second.
-NOT_SENT: Final = frozenset({"progress", "folded", "breaker_opened", "breaker_closed"})
+NOT_SENT: Final = frozenset({
+    "progress", "folded", "breaker_opened", "breaker_closed", "breaker_probing", "saga_stuck", *QUEUE_KINDS,
+})  # fmt: skip
 SENT: Final = frozenset(KINDS) - NOT_SENT
 FORMS: Final = ("message", "arguments")
 
