@@ -89,6 +89,18 @@ def test_wrong_options_are_refused_with_the_right_spelling(app, options, says):
         app.bridge("nats://host:4222", "work", **options)
 
 
+@pytest.mark.parametrize(
+    ("url", "topic"),
+    [("nats://h:1", "in.*"), ("nats://h:1", "in.>"), ("nats://h:1", "in..x"), ("nats://h:1", "in."),
+     ("kafka://h:1", "^in"), ("kafka://h:1", "in*"), ("kafka://h:1", "été")],
+)  # fmt: skip
+def test_a_topic_that_cannot_have_dead_letters_is_refused(app, url, topic):
+    for options in ({"incoming": topic}, {"incoming": "in", "dead": topic}, {"incoming": "in", "outgoing": topic}):
+        with pytest.raises(BadInput, match="one subject|a topic of Kafka"):
+            app.bridge(url, "work", **options)
+    app.bridge("redis://h:1", "work", incoming=topic)
+
+
 def test_two_bridges_of_one_name_are_refused(app):
     app.bridge("nats://host:4222", "work", incoming="in")
     with pytest.raises(BadInput, match="another name"):

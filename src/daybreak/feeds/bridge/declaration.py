@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +27,10 @@ NOT_SENT: Final = frozenset({
     "progress", "folded", "breaker_opened", "breaker_closed", "breaker_probing", "saga_stuck", *QUEUE_KINDS,
 })  # fmt: skip
 SENT: Final = frozenset(KINDS) - NOT_SENT
+_NAMES: Final = {
+    "nats": (re.compile(r"[^.*>]+(\.[^.*>]+)*"), "write one subject, such as 'orders.new', without wildcards"),
+    "kafka": (re.compile(r"[A-Za-z0-9._-]+"), "a topic of Kafka has letters, digits, '.', '_' and '-' only"),
+}
 FORMS: Final = ("message", "arguments")
 
 
@@ -67,7 +72,7 @@ def declare(
     address = parse_broker(url)
     for what, topic in (("incoming", incoming), ("outgoing", outgoing), ("dead", dead)):
         if topic is not None:
-            _check_topic(what, topic)
+            _check_topic(what, topic, address.kind)
     if incoming is None and outgoing is None:
         raise BadInput("bridge: name a topic to read, incoming='...', or one for events, outgoing='...', or both")
     if task and incoming is None:
@@ -119,9 +124,12 @@ def _read_arguments(message: Message) -> Incoming:
     return read_arguments(message.body)
 
 
-def _check_topic(what: str, topic: object) -> None:
+def _check_topic(what: str, topic: object, kind: str) -> None:
     if not isinstance(topic, str) or not topic or len(topic) > 200 or not topic.isprintable() or " " in topic:
         raise BadInput(f"bridge({what}={topic!r:.60}): write the name of a topic, such as 'orders.new'")
+    # A broker would take some of these, but the dead letters would have nowhere to go.
+    if kind in _NAMES and not _NAMES[kind][0].fullmatch(topic):
+        raise BadInput(f"bridge({what}={topic!r:.60}): {_NAMES[kind][1]}")
 
 
 def _event_kinds(events: Iterable[str] | None) -> frozenset[str]:
