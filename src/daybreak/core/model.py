@@ -228,10 +228,16 @@ class JobSpec(RedactedStruct, frozen=True, gc=False, omit_defaults=True, kw_only
     trace: str | None = None
 
 
+def has_claim_rule(spec: JobSpec) -> bool:
+    """Whether a claim must look at more than the rank and the needs of a job, such as its batch. No store's fast path
+    leases such a job by rules of its own: the kernel chooses it."""
+    return spec.batch is not None
+
+
 def has_links(spec: JobSpec) -> bool:
-    """Whether a transaction must look at more than the job itself: a batch, a flight, the jobs it comes after, or its
-    deadline. Such a job takes no store's fast path."""
-    return spec.batch is not None or spec.flight is not None or bool(spec.after) or spec.deadline is not None
+    """Whether a transaction must look at more than the job itself: what its claim depends on, a flight, the jobs it
+    comes after, or its deadline. No store's fast path inserts such a job."""
+    return has_claim_rule(spec) or spec.flight is not None or bool(spec.after) or spec.deadline is not None
 
 
 class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -7,12 +7,14 @@ import random
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 from postgres_servers import URL, drop, new_schema, with_schema
 
-from daybreak.core.model import Caching, Done, Put
+from daybreak.core.model import Caching, Done, HandedBack, Put
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import Claim
-from daybreak.stores.postgres import PostgresStore, plain_path
+from daybreak.stores.postgres import PostgresStore, job_tables, plain_path
+from daybreak.stores.postgres.transaction import PostgresTransaction
 from daybreak.testing.contract.builders import (
     LEASE,
     NOON,
@@ -79,6 +81,7 @@ async def story(store, seed, *, shares):
                 retry=TWICE, expires_in=chance.choice([None] * 8 + [SECOND * 5]), by="me", run=f"run {n % 2}",
                 **chance.choice([{}] * 8 + [{"flight": chance.choice("fg"), "cache": Caching(ttl=SECOND * 9)}]),
                 **({"resources": chance.choice(SHARED)} if shares else {}),
+                batch=chance.choice([None] * 8 + ["model"]),
             )
             for m in range(chance.randrange(6))
         ]  # fmt: skip
@@ -148,3 +151,30 @@ async def test_the_switch_turns_the_plain_path_off(url, monkeypatch):
         await store.put([Put(kind="note", name="n", value=b"")])
         leases = (await exchange(store, claim=Claim(worker="w", limit=3, lease_for=LEASE), now=None)).leases
         assert len(leases) == 3
+
+
+@pytest.mark.parametrize("tasks", [("a",), ("a", "b")])  # one lane and several have their own statements
+async def test_a_plain_claim_leaves_jobs_with_a_claim_rule_to_the_general_path(tasks, url, monkeypatch):
+    """Which jobs have one is declared in one place (`has_claim_rule`): no statement names a field of theirs."""
+    chosen = []
+
+    def heads(self, *args):
+        chosen.append(args)
+        return general_heads(self, *args)
+
+    general_heads = PostgresTransaction.heads
+    monkeypatch.setattr(PostgresTransaction, "heads", heads)
+    monkeypatch.setattr(job_tables, "has_claim_rule", lambda spec: "rule" in spec.tags)
+    claim = Claim(worker="w", limit=1, lease_for=LEASE)
+    async with PostgresStore(url) as store:
+        for tags, is_plain in (((), True), (("rule",), False)):
+            await store.insert([spec(task, unique=task, tags=tags) for task in tasks])  # a name: not a plain insert
+            chosen.clear()
+            [lease] = (await exchange(store, claim=claim, now=None)).leases
+            assert (not chosen) is is_plain
+            back = settle(lease, HandedBack(), chance=0.5, by="w")
+            await exchange(store, settle=[back], now=None)
+            chosen.clear()
+            leases = (await exchange(store, claim=replace(claim, limit=len(tasks)), now=None)).leases
+            assert (not chosen) is is_plain, "a job that came back"
+            await exchange(store, settle=[settle(one, Done(), chance=0.5, by="w") for one in leases], now=None)

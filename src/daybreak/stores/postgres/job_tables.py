@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from daybreak.core.errors import BadInput
-from daybreak.core.model import State
+from daybreak.core.model import State, has_claim_rule
 from daybreak.stores.kernel.packing import pack_extra, pack_options
 from daybreak.stores.kernel.row import LaneName, Row
 from daybreak.stores.postgres.arrays import Bigints, Blobs, Bools, Floats, Ints, Smallints, Texts
@@ -149,7 +149,7 @@ class JobTables:
                 Ints([lanes[r.name] for r in rows]), Smallints([r.band for r in rows]),
                 Smallints([r.priority for r in rows]), Bigints([r.ord for r in rows]), _seqs(rows),
                 Bigints([r.expires for r in rows]), *_moving_columns(rows), Texts([pack_needs(r.needs) for r in rows]),
-                Texts([r.batch for r in rows]),
+                Texts([r.batch for r in rows]), Bools([has_claim_rule(r.spec) for r in rows]),
             ),
         )  # fmt: skip
 

@@ -91,7 +91,7 @@ BEGIN
                    coalesce(array_agg(p.needs) FILTER (WHERE p.needs IS NOT NULL), '{}')
             INTO picked, odd, wants FROM (
                 SELECT r.ctid AS c, r.band, r.ord, r.seq, r.needs,
-                       r.expires <= at OR r.batch IS NOT NULL OR (r.n >= 399 AND (r.n + 1) % 200 = 0)
+                       r.expires <= at OR r.special OR (r.n >= 399 AND (r.n + 1) % 200 = 0)
                            OR (r.needs IS NOT NULL AND (r.carry IS NOT NULL OR r.attempt > 0)) AS odd
                 FROM daybreak.ready r WHERE r.lane = lanes[1]
                 ORDER BY r.band, r.ord, r.seq LIMIT c_limit FOR UPDATE SKIP LOCKED) p;
@@ -117,7 +117,7 @@ BEGIN
                     LEFT JOIN daybreak.queue q ON q.name = c_queues[a.turn]
                     CROSS JOIN LATERAL (
                         SELECT r.ctid AS c, r.band, r.ord, r.seq, r.priority, r.expires, r.n, r.needs,
-                               r.batch IS NOT NULL
+                               r.special
                                    OR (r.needs IS NOT NULL AND (r.carry IS NOT NULL OR r.attempt > 0)) AS is_odd
                         FROM daybreak.ready r WHERE r.lane = a.lane AND r.seq <> ALL (skipped)
                         ORDER BY r.band, r.ord, r.seq LIMIT deep) h

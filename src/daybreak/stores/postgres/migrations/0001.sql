@@ -60,7 +60,8 @@ CREATE INDEX job_expires ON daybreak.job (expires, seq) WHERE expires IS NOT NUL
 
 -- Rows of ready, delayed, held and done are inserted and deleted, never updated, so a locked row does not move.
 -- `needs` are the resources that a job takes while it runs, as JSON: {"resource": slots}; NULL for most. `batch` is the batch
--- key of a job, here and in `held`: a batch call finds its jobs by it.
+-- key of a job, here and in `held`: a batch call finds its jobs by it. A `special` job is not for plain claims: what its claim
+-- depends on is not in this table (`has_claim_rule`).
 CREATE TABLE daybreak.ready (
     lane integer NOT NULL,
     band smallint NOT NULL,
@@ -79,6 +80,7 @@ CREATE TABLE daybreak.ready (
     history text,
     needs text,
     batch text COLLATE "C",
+    special boolean NOT NULL DEFAULT false,
     PRIMARY KEY (lane, band, ord, seq)
 );
 CREATE INDEX ready_batch ON daybreak.ready (lane, batch, band, ord, seq) WHERE batch IS NOT NULL;

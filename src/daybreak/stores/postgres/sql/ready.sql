@@ -63,10 +63,10 @@ INSERT INTO daybreak.lane (queue, task, version) VALUES (%b::text, %b::text, %b:
 
 -- name: insert_ready
 INSERT INTO daybreak.ready (lane, band, priority, ord, seq, expires, attempt, fence, n, started, progress, carry, note,
-                            message, history, needs, batch)
+                            message, history, needs, batch, special)
 SELECT * FROM unnest(%b::integer[], %b::smallint[], %b::smallint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::integer[],
     %b::integer[], %b::integer[], %b::bigint[], %b::double precision[], %b::bytea[], %b::bytea[], %b::bytea[], %b::text[],
-    %b::text[], %b::text[])
+    %b::text[], %b::text[], %b::boolean[])
 
 -- name: lock_claims
 -- Blocks all claims until the end of the transaction: a claim does not lock the row of a queue that has no limit.
