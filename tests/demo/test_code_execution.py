@@ -344,6 +344,16 @@ async def test_an_administrator_changes_priority_and_cap(web, queue):
     assert answer.status_code == 409
 
 
+async def test_priorities_may_be_written_in_small_letters(web):
+    name = await submitted(web["ann"], priority="low")
+    answer = await web["root"].put(f"/api/v1/admin/executions/{name}/priority", json={"priority": "high"})
+    assert (answer.status_code, answer.json()["priority"]) == (200, "HIGH")
+    for word, n in {"high": 1, "HIGH": 1, "low": 0}.items():
+        answer = await web["root"].get("/api/v1/admin/executions/", params={"priority": word})
+        assert answer.json()["total"] == n
+    assert (await web["root"].get("/api/v1/admin/executions/queue")).json()["by_priority"] == {"HIGH": 1}
+
+
 async def test_who_may_do_what(web):
     name = await submitted(web["ann"])
     admin = [
@@ -395,7 +405,7 @@ async def test_cancel_keeps_the_reason_and_says_what_it_did(web, queue):
     assert (await web["ann"].post(f"/api/v1/executions/{name}/cancel")).json()["status"] == "already_cancelled"
     history = (await web["ann"].get(f"/api/v1/executions/{name}/events")).json()
     assert [(one["event_type"], one["by"], one["note"]) for one in history] == [
-        ("submitted", history[0]["by"], ""), ("cancelled", "ann", "a typo"),
+        ("submitted", "ann", ""), ("cancelled", "ann", "a typo"),
     ]  # fmt: skip
     shown = (await web["ann"].get(f"/api/v1/executions/{name}/result")).json()
     assert (shown["status"], shown["error"]) == ("cancelled", "a typo")
@@ -450,8 +460,9 @@ async def test_an_execution_is_deleted(web, queue):
     pending, active = await submitted(web["ann"]), await submitted(web["ann"])
     await queue.update_priority(active, "HIGH")
     await queue.try_schedule(10)
-    for name in (pending, active):
-        assert (await web["root"].delete(f"/api/v1/admin/executions/{name}")).status_code == 204
+    assert (await web["ann"].delete(f"/api/v1/executions/{pending}")).status_code == 403
+    assert (await web["root"].delete(f"/api/v1/executions/{pending}")).status_code == 204
+    assert (await web["root"].delete(f"/api/v1/admin/executions/{active}")).status_code == 204
     assert (await web["root"].get("/api/v1/admin/executions/")).json()["total"] == 0
     assert (await web["root"].delete(f"/api/v1/admin/executions/{active}")).status_code == 404
 

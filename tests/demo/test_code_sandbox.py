@@ -433,6 +433,7 @@ def test_a_language_without_interpreter_is_not_the_fault_of_the_code(monkeypatch
     [
         ("python", 1, "Traceback ...\n  File x\nValueError: no\n", "ValueError: no"),
         ("bash", 3, "", "exit code 3"),
+        ("bash", 2, "main.sh: exit: 0\r: numeric argument required\n", "main.sh: exit: 0\r: numeric argument required"),
         ("bash", -9, "", "ended by signal 9 (SIGKILL)"),
         ("bash", -40, "", "ended by signal 40 (a real-time signal)"),
         ("node", -6, "FATAL ERROR: out of memory\n 1: 0xb7 abort\n15: 0x195 [node]\n",

@@ -273,7 +273,7 @@ def error_of(ended: sandbox.Finished, language: str) -> str:
 
 def last_line(text: str, language: str = "") -> str:
     """The line of an error output that says what happened: the last one, but for what Node.js prints after it."""
-    lines = text.strip().splitlines()
+    lines = text.strip().split("\n")
     if language == "node":
         lines = [line for line in lines if not AFTER_ERROR.match(line)] or lines
     return lines[-1].strip()[:500] if lines else ""

@@ -30,8 +30,10 @@ from execution_queue.statuses import TERMINAL, Status, status_of
 LOOK_EVERY: Final = 0.2  # seconds between two looks of a live stream
 KEEP_ALIVE: Final = 15.0
 
-PriorityName = Literal["CRITICAL", "HIGH", "NORMAL", "LOW", "BACKGROUND"]
-assert set(PriorityName.__args__) == set(PRIORITIES)  # type: ignore[attr-defined]
+PriorityName = Literal[
+    "CRITICAL", "HIGH", "NORMAL", "LOW", "BACKGROUND", "critical", "high", "normal", "low", "background",
+]  # fmt: skip
+assert {name.upper() for name in PriorityName.__args__} == set(PRIORITIES)  # type: ignore[attr-defined]
 
 
 class ExecuteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -109,7 +111,7 @@ async def execute(call: Call[None, ExecuteBody]) -> Any:
         priority=body.priority, timeout_seconds=body.timeout_seconds,
     )  # fmt: skip
     try:
-        position = await service.enqueue(event)
+        position = await service.enqueue(event, by=call.caller.by)
     except QuotaExceeded as error:
         raise Problem(QUEUE_FULL, str(error), hint="wait until one of them has ended") from None
     return msgspec.to_builtins(Accepted(execution_id=event.execution_id, status="queued", position=position))
@@ -306,6 +308,7 @@ async def show_metrics(call: Call[None, None]) -> Any:
     return Response(await QueueMetrics(call.server.app).text(), media_type=CONTENT_TYPE)
 
 
+@routes.delete("/executions/{id}", ADMIN, answer=None, status=204, summary="Delete an execution")
 @admin_routes.delete("/executions/{id}", ADMIN, answer=None, status=204, summary="Delete an execution")
 async def delete(call: Call[None, None]) -> Any:
     """Pending and active ones are cancelled first."""

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from daybreak import Daybreak, Permanent, Priority
+from daybreak.api.task import prepare
 from daybreak.core.errors import BadInput, JobNotFound, LeaseLost, Refused
 from daybreak.core.model import UNFINISHED, WAITING, Job, State
 from daybreak.core.units import bucket
@@ -60,27 +61,29 @@ class ExecutionQueueService:
         """An id for an execution that has none yet."""
         return (await self._app.client()).new_id()
 
-    async def enqueue(self, event: ExecutionRequested) -> int:
+    async def enqueue(self, event: ExecutionRequested, *, by: str = "") -> int:
         """Accept an execution; it is durable when this returns. Returns its position: how many executions are scheduled
-        before it, of all priorities. The same event again is the same execution, also after it has ended."""
+        before it, of all priorities. The same event again is the same execution, also after it has ended. `by` is who
+        asks, for its history."""
         if self._user_limit is None or not event.user_id:
-            return await self._submit(event)
+            return await self._submit(event, by)
         # One submit of a user at a time, so that two at once cannot both be the last one that is allowed.
         async with self._app.lock(f"quota {event.user_id}", wait="30s"):
             if await self.find(event.execution_id) is None:
                 unfinished = await self._app.acount(queue=EXECUTIONS, owner=event.user_id, state=list(UNFINISHED))
                 if unfinished >= self._user_limit:
                     raise QuotaExceeded(event.user_id, self._user_limit)
-            return await self._submit(event)
+            return await self._submit(event, by)
 
-    async def _submit(self, event: ExecutionRequested) -> int:
+    async def _submit(self, event: ExecutionRequested, by: str) -> int:
         asked = submit_of(event)
         own_id = {"id": event.execution_id} if is_own_id(event.execution_id) else {}
         task = self._app.find_task(TASK).using(
             key=asked.key, priority=asked.priority, owner=asked.owner, queue=EXECUTIONS, **own_id
         )
-        handle = await task.asubmit(**asked.args)
-        position = await handle.aposition()
+        client = await self._app.client()
+        job = await client.submit(await prepare(task, asked.args, by=by or client.by))
+        position = await self._app.job(job).aposition()
         return 0 if position is None else position.ahead
 
     async def try_schedule(self, max_active: int) -> tuple[str, ExecutionRequested] | None:
