@@ -85,6 +85,17 @@ def test_results_are_dropped_by_task_job_and_flight(cli, ask, known):
     assert "no job" in cli("cache", "invalidate", "zzzz", "--url", "jobs.db", code=4).stderr
 
 
+def test_a_job_that_waits_for_an_equal_one_says_so_without_its_key(cli, known):
+    first, second = submit(cli, "vin=30"), submit(cli, "vin=30")
+    listed = cli("jobs", "--state", "blocked", "--url", "jobs.db").stdout
+    assert "waiting for the result of an equal job" in listed
+    shown = cli("jobs", "show", second, "--url", "jobs.db").stdout
+    assert "the result of an equal job" in shown
+    assert "flight" not in listed + shown
+    assert first in shown
+    cli("jobs", "cancel", first, "--url", "jobs.db")
+
+
 def test_a_misspelt_command_is_answered(cli):
     assert "did you mean 'invalidate'" in cli("cache", "invalidat", code=2).stderr
     assert (

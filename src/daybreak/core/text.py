@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
+from daybreak.core.flights import is_flight_cause
 from daybreak.core.units import bucket
 from daybreak.core.units import counted as counted  # noqa: PLC0414 - re-exported with the other formatters
 
@@ -82,6 +83,11 @@ def ago(when: datetime | None, now: datetime) -> str:
     if abs(passed) < timedelta(seconds=1):
         return "now"
     return f"{roughly(passed)} ago" if passed > timedelta() else f"in {roughly(passed)}"
+
+
+def cause_text(cause: str) -> str:
+    """What a blocked job waits for: the name of a resource is meant for people, the key of a flight is not."""
+    return "the result of an equal job" if is_flight_cause(cause) else cause
 
 
 def local(when: datetime | None) -> str:

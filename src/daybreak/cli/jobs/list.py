@@ -17,7 +17,7 @@ from daybreak.cli.root import Group, store_options
 from daybreak.cli.session import session
 from daybreak.client.client import Client
 from daybreak.core.model import Job, State
-from daybreak.core.text import ago, first_line, percent, priority_name, roughly, safe
+from daybreak.core.text import ago, cause_text, first_line, percent, priority_name, roughly, safe
 from daybreak.sqs.deliveries import deliveries_of
 
 LIMIT = 50  # jobs on a page, without --limit
@@ -141,7 +141,7 @@ def detail(job: Job) -> str:
         if job.detached:
             texts.append("goes on elsewhere")
     elif job.state is State.BLOCKED:
-        texts = [f"waiting for {job.blocked_on}"]
+        texts = [f"waiting for {cause_text(job.blocked_on or '')}"]
     elif job.state is State.SUSPENDED:
         texts = [job.note]
     elif job.state is not State.COMPLETED:

@@ -21,7 +21,7 @@ from daybreak.client.duration_stats import execution_of
 from daybreak.core.events import Event
 from daybreak.core.metadata import decode_meta, meta_text
 from daybreak.core.model import FINAL, Job, Need, Reason, State
-from daybreak.core.text import ago, clock, counted, first_line, lasted, local, percent, priority_name, safe
+from daybreak.core.text import ago, cause_text, clock, counted, first_line, lasted, local, percent, priority_name, safe
 from daybreak.policy.timeouts import describe_limit, in_seconds, limit_for
 from daybreak.sqs.deliveries import delivery_of
 
@@ -226,7 +226,7 @@ def event_detail(event: Event) -> str:
         else "",
         f"not before {clock(event.run_at)}" if event.run_at else "",
         f"deadline {clock(event.deadline)}" if event.deadline else "",
-        event.note,
+        cause_text(event.note) if event.kind == "blocked" else event.note,
         event.error,
     ]
     return first_line(", ".join(part for part in parts if part))

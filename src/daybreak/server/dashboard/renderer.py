@@ -12,7 +12,7 @@ from litestar import Response
 
 from daybreak.api.views.job_stack import memory_text
 from daybreak.api.views.scalars import finite
-from daybreak.core.text import ago, counted, first_line, lasted, local, number, percent, priority_name, safe
+from daybreak.core.text import ago, cause_text, counted, first_line, lasted, local, number, percent, priority_name, safe
 from daybreak.core.units import moment
 from daybreak.server.routing import Call, root_path
 
@@ -61,7 +61,7 @@ def _environment() -> Environment:
     )
     environment.filters.update(
         text=_text, lines=_lines, as_json=_json, number=number, lasted=lasted, local=local, percent=percent,
-        priority_name=priority_name, first_line=first_line, memory=memory_text,
+        priority_name=priority_name, first_line=first_line, memory=memory_text, cause=cause_text,
         part=lambda value: quote(str(value), safe=""),
     )  # fmt: skip
     environment.globals.update(counted=counted, navigation=NAVIGATION)
