@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 from brokers import Broker, address_of, free_port
+from msgspec.structs import replace
 
 from daybreak.feeds.bridge.channels import make_channel
 from daybreak.feeds.bridge.channels.address import parse_broker
@@ -147,6 +148,35 @@ async def test_a_dead_letter_keeps_its_body_and_tells_the_reason(broker: Broker)
     assert letter.headers["daybreak-topic"] == topics.incoming
     assert letter.headers["daybreak-id"] == "bad"
     assert letter.headers["from"] == "test"
+
+
+async def test_a_dead_letter_that_is_too_large_with_its_reason_comes_without_its_body(broker: Broker):
+    """Nothing behind it is blocked. RabbitMQ and Redis take it whole."""
+    topics = broker.topics()
+    body = b"x" * (1024 * 1024)  # the most that NATS takes, and more than Kafka does
+    async with broker.open(topics) as channel:
+        await channel.publish(topics.incoming, outgoing(1))
+        [message] = await receive(channel, 1)
+        await channel.dead_letter(topics.dead, replace(message, body=body), "because", topics.incoming)
+        await nothing_comes(channel)
+    async with broker.open(Topics(group="readers", incoming=topics.dead)) as channel:
+        [letter] = await receive(channel, 1)
+    is_whole = broker.kind in ("rabbitmq", "redis")
+    assert letter.body == (body if is_whole else b"")
+    assert letter.headers["daybreak-reason"] == "because"
+    assert letter.headers.get("daybreak-left-out") == (None if is_whole else "body of 1,048,576 bytes")
+
+
+async def test_a_message_with_the_longest_id_can_be_a_dead_letter(broker: Broker):
+    topics, longest = broker.topics(), "i" * 255  # RabbitMQ takes no longer one
+    async with broker.open(topics) as channel:
+        await channel.publish(topics.incoming, [Outgoing(body=b"bad", id=longest)])
+        [message] = await receive(channel, 1)
+        await channel.dead_letter(topics.dead, message, "because", topics.incoming)
+        await nothing_comes(channel)
+    async with broker.open(Topics(group="readers", incoming=topics.dead)) as channel:
+        [letter] = await receive(channel, 1)
+    assert letter.headers["daybreak-id"] == longest
 
 
 async def test_messages_that_are_held_do_not_go_to_another_member(broker: Broker):

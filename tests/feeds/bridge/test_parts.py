@@ -96,7 +96,7 @@ def test_wrong_options_are_refused_with_the_right_spelling(app, options, says):
 )  # fmt: skip
 def test_a_topic_that_cannot_have_dead_letters_is_refused(app, url, topic):
     for options in ({"incoming": topic}, {"incoming": "in", "dead": topic}, {"incoming": "in", "outgoing": topic}):
-        with pytest.raises(BadInput, match="one subject|a topic of Kafka"):
+        with pytest.raises(BadInput, match=r"one subject|a topic of Kafka"):
             app.bridge(url, "work", **options)
     app.bridge("redis://h:1", "work", incoming=topic)
 

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from daybreak.core.text import first_line, safe
+from daybreak.core.units import counted
 
 REASON: Final = "daybreak-reason"
 TOPIC: Final = "daybreak-topic"
 POSITION: Final = "daybreak-position"
 ID: Final = "daybreak-id"
+LEFT_OUT: Final = "daybreak-left-out"
 MAX_REASON: Final = 500
+MAX_ID: Final = 200
 
 
 class ChannelError(Exception):
     """The broker cannot be reached, or refused something. Whoever sees it opens a new channel and tries again."""
+
+
+class MessageTooLarge(ChannelError):
+    """The broker takes no message of this size."""
 
 
 class Topics(Struct, frozen=True, kw_only=True):
@@ -85,16 +94,32 @@ class Channel(ABC):
         """Messages of this channel are still being worked on. Called every few seconds."""
 
     async def dead_letter(self, topic: str, message: Message, reason: str, source: str) -> None:
-        """Publish a message to a topic, unchanged but for the reason in its headers; then acknowledge it."""
+        """Publish a message to a topic, unchanged but for the reason in its headers; then acknowledge it. If the broker
+        does not take it with the reason, because it is too large, the letter has no body: it must not block all
+        messages behind it."""
         notes = {TOPIC: source, REASON: header_text(reason), POSITION: message.position or "", ID: message.id or ""}
+        notes = {name: text for name, text in notes.items() if text}
         letter = Outgoing(
             body=message.body,
-            id=f"dead {message.id or message.position or ''}",
-            headers={**message.headers, **{name: text for name, text in notes.items() if text}},
+            id=_letter_id(message),
+            headers={**message.headers, **notes},
             content_type="application/octet-stream",
         )
-        await self.publish(topic, [letter])
+        try:
+            await self.publish(topic, [letter])
+        except MessageTooLarge:
+            left_out = {LEFT_OUT: f"body of {counted(len(message.body), 'byte')}"}
+            notes = {name: first_line(text, MAX_REASON) for name, text in notes.items()}
+            await self.publish(topic, [replace(letter, body=b"", headers={**notes, **left_out})])
         await self.acknowledge([message])
+
+
+def _letter_id(message: Message) -> str:
+    """RabbitMQ takes ids of 255 bytes."""
+    identity = message.id or message.position or ""
+    if len(identity.encode("utf-8", "surrogatepass")) > MAX_ID:
+        identity = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"dead {identity}"
 
 
 def header_text(text: str) -> str:

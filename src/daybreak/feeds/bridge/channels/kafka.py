@@ -12,7 +12,15 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from daybreak.feeds.bridge.channels.address import BrokerAddress
 from daybreak.feeds.bridge.channels.call_thread import CallThread
-from daybreak.feeds.bridge.channels.channel import Channel, ChannelError, Message, Outgoing, Topics, translated
+from daybreak.feeds.bridge.channels.channel import (
+    Channel,
+    ChannelError,
+    Message,
+    MessageTooLarge,
+    Outgoing,
+    Topics,
+    translated,
+)
 from daybreak.feeds.bridge.channels.offsets import Offsets
 
 CLOSE_TIMEOUT: Final = 10.0  # leaving the group needs an answer of the brokers
@@ -164,11 +172,16 @@ class KafkaChannel(Channel):
             headers: list[tuple[str, str | bytes | None]] = [
                 (name, text) for name, text in message.headers.items() if name not in MESSAGE_ID
             ]
-            self._producer.produce(
-                topic, message.body, key=message.key or None, on_delivery=on_delivery,
-                headers=[*headers, ("content-type", message.content_type), ("message-id", message.id)],
-            )  # fmt: skip
+            try:
+                self._producer.produce(
+                    topic, message.body, key=message.key or None, on_delivery=on_delivery,
+                    headers=[*headers, ("content-type", message.content_type), ("message-id", message.id)],
+                )  # fmt: skip
+            except KafkaException as error:
+                errors.append(error.args[0])
         self._producer.flush(2 * DELIVERY_TIMEOUT.total_seconds())
+        if any(error.code() == KafkaError.MSG_SIZE_TOO_LARGE for error in errors):
+            raise MessageTooLarge("the brokers, or message.max.bytes of this producer, take no message of this size")
         if errors:
             raise ChannelError(str(errors[0]))
         if confirmed != len(messages):

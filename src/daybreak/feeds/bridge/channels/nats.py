@@ -18,7 +18,15 @@ from nats.js.errors import NotFoundError
 
 from daybreak.core.units import duration
 from daybreak.feeds.bridge.channels.address import BrokerAddress
-from daybreak.feeds.bridge.channels.channel import Channel, ChannelError, Message, Outgoing, Topics, translated
+from daybreak.feeds.bridge.channels.channel import (
+    Channel,
+    ChannelError,
+    Message,
+    MessageTooLarge,
+    Outgoing,
+    Topics,
+    translated,
+)
 
 ACK_WAIT: Final = "30s"  # after this time an unacknowledged message is delivered again
 TIMEOUT: Final = 10.0
@@ -130,21 +138,24 @@ class NatsChannel(Channel):
 
     async def publish(self, topic: str, messages: Sequence[Outgoing]) -> None:
         self._check_open()
+        sent = [(message.body, self._headers(message)) for message in messages]
         with translated(*_ERRORS):
             await self._provide(topic)
             results = await asyncio.gather(
-                *(
-                    self._stream.publish(
-                        topic, message.body, timeout=TIMEOUT,
-                        headers={**message.headers, MESSAGE_ID: message.id, "Content-Type": message.content_type},
-                    )
-                    for message in messages
-                ),
+                *(self._stream.publish(topic, body, timeout=TIMEOUT, headers=headers) for body, headers in sent),
                 return_exceptions=True,
             )  # fmt: skip
             for result in results:
                 if isinstance(result, BaseException):
                     raise result
+
+    def _headers(self, message: Outgoing) -> dict[str, str]:
+        """The headers of a message. The server closes the connection over one that is too large with them."""
+        headers = {**message.headers, MESSAGE_ID: message.id, "Content-Type": message.content_type}
+        lines = sum(len(f"{name}: {text}\r\n".encode()) for name, text in headers.items())
+        if len(message.body) + len("NATS/1.0\r\n\r\n") + lines > self._client.max_payload:
+            raise MessageTooLarge(f"the server takes messages of {self._client.max_payload:,} bytes")
+        return headers
 
 
 async def _ignore(_: Exception) -> None:
