@@ -71,9 +71,52 @@ BUGS = {
         "test_a_scheduled_job_is_completed_when_it_falls_due",
     ),
     "retried_hit_is_a_hit": (
-        "if entry and entry.flight ~= '' and not entry.landing then drop_entry(entry) end",
+        "if entry and entry.flight ~= '' then forget(entry) end",
         "",
         "test_a_completed_job_that_is_retried_by_hand_runs_again",
+    ),
+    "result_lives_while_followers_are_left": (
+        "  if is_usable(entry) then\n    entry.till = now\n",
+        "  if false then\n    entry.till = now\n",
+        "test_a_job_that_is_retried_by_hand_while_followers_are_left_runs_again",
+    ),
+    "SkippedJobIsGone": (
+        "    if not claim.batches then\n      removed[lane.name] = (removed[lane.name] or 0) + 1\n",
+        "    if true then\n      removed[lane.name] = (removed[lane.name] or 0) + 1 + (mates and #mates or 0)\n",
+        "test_jobs_that_a_call_passes_over_stay_as_they_were",
+    ),
+    "BatchMixesKeys": (
+        "  if batching.linger >= 0 and 1 + #mates < size then",
+        """  local other = M.hget('batch', head.seq) == 'a' and 'b' or 'a'
+  other = search('company:' .. text(head.lane) .. ':' .. other, head, 1, SEARCHED, claim.spoken_for)
+  if #mates < size - 1 then mates[#mates + 1] = other[1] end
+  if batching.linger >= 0 and 1 + #mates < size then""",
+        "test_one_call_never_mixes_keys_tasks_versions_or_queues",
+    ),
+    "SlotLeaksWithHead": (
+        "if left == 0 and job.needs then",
+        "if left == 0 and head == job.seq and job.needs then",
+        "test_a_call_holds_its_slots_until_its_last_job_is_settled",
+    ),
+    "slot_is_free_with_the_head": (
+        "if left == 0 and job.needs then",
+        "if head == job.seq and job.needs then",
+        "test_a_call_holds_its_slots_until_its_last_job_is_settled",
+    ),
+    "two_calls_have_one_number": (
+        "if batching and not M.hget('left', seq) then",
+        "if batching then",
+        "test_a_head_that_left_its_call_begins_no_other_until_that_has_ended",
+    ),
+    "cancel_only_asks": (
+        "if job.state == RUNNING and not M.has(job.flags, K.DETACHED) then",
+        "if job.state == RUNNING then",
+        "test_cancelling_a_detached_job_ends_it_at_once",
+    ),
+    "worker_keeps_the_lease": (
+        "elseif M.has(job.flags, K.DETACHED) and not beat.detach then",
+        "elseif false then",
+        "test_a_late_heartbeat_of_the_worker_changes_nothing",
     ),
 }
 

@@ -11,6 +11,7 @@ from daybreak.core.units import span
 FLIGHT_CAUSE_PREFIX: Final = "flight "  # `blocked_on` of a job that waits for the result of its flight
 FOLLOWERS_PER_COMMIT: Final = 200  # followers that one transaction completes
 DROPPED_PER_COMMIT: Final = 500  # entries that one transaction drops from the cache
+FIRST_TO_DROP: Final = 8  # of these, how many are read at first
 MAX_ENTRIES_PER_TASK: Final = 100_000
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from bugs.planting import bug
+from daybreak.core.flights import FIRST_TO_DROP
 from daybreak.core.model import State
 from daybreak.store.protocol import Verdict
 from daybreak.stores.kernel import amend, flights, landings, moves, settle
@@ -131,6 +134,18 @@ def retried_job_gets_its_old_result(real, tx, row, request):
         return real(tx, row, request)
     finally:
         Flights.drop = drop
+
+
+@bug(landings, "forget")
+def result_lives_while_followers_are_left(real, tx, entry):
+    """Only a result without followers is dropped."""
+    if not entry.landing:
+        real(tx, entry)
+
+
+@bug(landings, "_least_used")
+def only_a_few_make_room(real, tx, entry):
+    return islice(real(tx, entry), FIRST_TO_DROP)
 
 
 @bug(moves, "drop")

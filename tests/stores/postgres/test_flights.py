@@ -11,10 +11,14 @@ from datetime import timedelta
 import psycopg
 from postgres_servers import URL
 
+from daybreak.core.errors import StoreUnavailable
+from daybreak.core.flights import FIRST_TO_DROP
 from daybreak.core.model import Done, Failed, Failure, HandedBack, State
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import CacheQuery, Claim, Exchange, Filter, Purge, Query, Uncache, Verdict
-from daybreak.stores.postgres import PostgresStore
+from daybreak.stores.postgres import PostgresStore, faults
+from daybreak.stores.postgres.name_tables import LOCK_CLASSES
+from daybreak.stores.postgres.transaction import PostgresTransaction
 from daybreak.testing.contract.builders import amend, find_all, get_job, needs, provide
 from daybreak.testing.contract.flights import assert_flights_are_sound, flying
 
@@ -110,3 +114,59 @@ async def test_a_job_of_an_outbox_decides_when_it_is_accepted(url):
         assert (await get_job(store, hit.id)).cached_from == first.job
         assert await find_all(store, states=frozenset({State.BLOCKED})) == [follower.id]
         assert [entry.hits for entry in (await store.cached(CacheQuery())).entries] == [1]
+
+
+async def test_a_retry_that_waits_for_its_unique_name_holds_no_flight(url):
+    """An insert locks unique names before flights: the other way round, the two would wait for each other."""
+    async with PostgresStore(url) as store:
+        ended = flying(unique="one")
+        await store.insert([ended])
+        assert await amend(store, "cancel", ended.id, now=None) == ["done"]
+        with psycopg.connect(URL) as other:
+            other.execute("SELECT pg_advisory_xact_lock(%s, hashtext('one'))", (LOCK_CLASSES["unique"],))
+            retried = asyncio.create_task(amend(store, "retry", ended.id, now=None))
+            await waits_for_a_name()
+            [answer] = await asyncio.wait_for(store.insert([flying()]), 20)
+            assert answer.verdict is Verdict.NEW
+        assert await retried == ["done"]
+        assert (await get_job(store, ended.id)).state is State.BLOCKED
+
+
+async def waits_for_a_name():
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND NOT granted"
+    with psycopg.connect(URL, autocommit=True) as db:
+        while db.execute(waiting, (LOCK_CLASSES["unique"],)).fetchone() == (0,):  # noqa: ASYNC110 - it happens on the server
+            await asyncio.sleep(0.01)
+
+
+async def test_one_result_that_makes_room_locks_few_others(url, monkeypatch):
+    """All that are read are locked, and nobody can submit a job of these flights meanwhile."""
+    locked = []
+    real = PostgresTransaction.lock_free_flights
+
+    def spy(tx, flights):
+        locked.append(len(flights))
+        return real(tx, flights)
+
+    async def compute(store):
+        while leases := (await store.exchange(Exchange(claim=Claim(worker="w", lease_for=LEASE)))).leases:
+            await store.exchange(Exchange(settle=[settle(leases[0], Done(b"1"), chance=0.5, by="w")]))
+
+    async with PostgresStore(url) as store:
+        room = 2 * FIRST_TO_DROP
+        await store.insert([flying(f"f{number}", size=room) for number in range(room)])
+        await compute(store)
+        monkeypatch.setattr(PostgresTransaction, "lock_free_flights", spy)
+        await store.insert([flying("one more", size=room)])
+        await compute(store)
+        assert locked == [FIRST_TO_DROP]
+
+
+def test_a_server_without_room_for_locks_is_asked_again():
+    """Many who submit much at once may need more locks than the server has: the next attempt finds them free."""
+    full = psycopg.errors.OutOfMemory(
+        "out of shared memory\nHINT:  You might need to increase max_locks_per_transaction."
+    )
+    error = faults.call_error("postgresql://host/db", full, sent=False, lost=False)
+    assert isinstance(error, StoreUnavailable)
+    assert "max_locks_per_transaction" in str(error)

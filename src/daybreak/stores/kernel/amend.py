@@ -37,9 +37,9 @@ def amend_chunk(tx: Transaction, request: Amend, seqs: Iterable[int], cursor: st
 
 def _load(tx: Transaction, request: Amend, seqs: Iterable[int]) -> dict[int, Row]:
     rows = tx.load(seqs)
-    flights.lock(tx, rows.values())
     if request.action == "retry" and (names := [row.unique for row in rows.values() if row.unique is not None]):
         tx.lock_names("unique", names)
+    flights.lock(tx, rows.values())  # after the unique names, as an insert does: otherwise the two could deadlock
     return rows
 
 
@@ -111,8 +111,8 @@ def _retry(tx: Transaction, row: Row, request: Amend) -> Answer:
     row.attempt = row.lost = row.timeouts = 0
     row.blocked_since = None
     row.finished = row.purge_at = None
-    if (entry := tx.flights.release(row)) is not None and entry.flight is not None and not entry.landing:
-        tx.flights.drop(entry)  # who lets a completed job run again does not want its result
+    if (entry := tx.flights.release(row)) is not None and entry.flight is not None:
+        landings.forget(tx, entry)  # who lets a completed job run again does not want its result
     moves.update_rank(tx, row)
     moves.settle_in(tx, row)
     tx.record(row, "retried", request.by, state=row.state, attempt=0, note=request.note)

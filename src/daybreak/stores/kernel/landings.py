@@ -5,8 +5,11 @@ for one is marked in the entry (`FlightEntry.landing`), and `land_due` takes it 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from daybreak.core.flights import (
     DROPPED_PER_COMMIT,
+    FIRST_TO_DROP,
     FOLLOWERS_PER_COMMIT,
     flight_cause,
     has_room,
@@ -190,15 +193,26 @@ def _make_room(tx: Transaction, row: Row, entry: FlightEntry) -> None:
     count, size = tx.read_room(entry.task)
     if has_room(row.options.cache, count, size):
         return
-    keys = tx.least_used(entry.task, DROPPED_PER_COMMIT)
-    free = tx.flights.load_free(keys)
-    for flight in keys:
-        old = tx.flights[flight] if flight in free else None
-        if old is None or old is entry or not old.is_known or old.landing:
-            continue
+    for old in _least_used(tx, entry):
         tx.flights.drop(old)
         count, size = count - 1, size - old.size
         if has_room(row.options.cache, count, size):
+            return
+
+
+def _least_used(tx: Transaction, entry: FlightEntry) -> Iterator[FlightEntry]:
+    """The other results of a task that may make room, the one that was used longest ago first. Most often the first is
+    enough, and all that are read are locked: so only a few are read at first."""
+    seen: set[str] = set()
+    for limit in (FIRST_TO_DROP, DROPPED_PER_COMMIT):
+        keys = [flight for flight in tx.least_used(entry.task, limit) if flight not in seen]
+        seen.update(keys)
+        free = tx.flights.load_free(keys)
+        for flight in keys:
+            old = tx.flights[flight] if flight in free else None
+            if old is not None and old is not entry and old.is_known and not old.landing:
+                yield old
+        if len(seen) < limit:
             return
 
 
@@ -215,13 +229,18 @@ def uncache(tx: Transaction, request: Uncache) -> Uncached:
             continue
         if dropped == request.limit:
             return Uncached(dropped, again=True)
-        if entry.landing:
-            entry.until = tx.steady
-            tx.flights.change(entry)
-        else:
-            tx.flights.drop(entry)
+        forget(tx, entry)
         dropped += 1
     return Uncached(dropped, again=False)
+
+
+def forget(tx: Transaction, entry: FlightEntry) -> None:
+    """Let no later job have a known result. It is still for those that follow, if some do."""
+    if not entry.landing:
+        tx.flights.drop(entry)
+    elif entry.is_usable(tx.steady):
+        entry.until = tx.steady
+        tx.flights.change(entry)
 
 
 def drop_lapsed(tx: Transaction, limit: int) -> int:

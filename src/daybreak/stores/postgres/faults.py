@@ -118,7 +118,12 @@ def call_error(server: str, error: Exception, *, sent: bool, lost: bool, late: f
             )
         return StoreUnavailable(f"{server}: the connection was lost, nothing was written; retry ({message})")
     match state[:2], state:
-        case _, "53100" | "53200":
+        case _, "53200":
+            return StoreUnavailable(
+                f"{server} has no memory left for this now, nothing was written; retry. If that happens often, raise "
+                f"max_locks_per_transaction, or submit fewer jobs at once ({message})"
+            )
+        case _, "53100":
             return StoreFull(f"{server} has no space left, nothing was written; free some space and retry")
         case _, "25006":
             return StoreReadOnly(f"{server} is a standby or read-only: use the URL of the primary server")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from daybreak.core.flights import FOLLOWERS_PER_COMMIT, flight_cause, result_note
+from daybreak.core.flights import FIRST_TO_DROP, FOLLOWERS_PER_COMMIT, flight_cause, result_note
 from daybreak.core.model import (
     Caching,
     Cancelled,
@@ -318,6 +318,19 @@ class DueFlights:
         await assert_has_result(store, hit, source)  # as before
         [again] = await jobs_of(store, states=frozenset({State.RUNNING}))
         assert (again.result, again.cached_from) == (None, None)
+
+    async def test_a_job_that_is_retried_by_hand_while_followers_are_left_runs_again(self, store: Store) -> None:
+        leader, *followers = await fly(store, *(flying() for _ in range(FOLLOWERS_PER_COMMIT + 51)))
+        assert await settle(store, await claim_one(store), Done(RESULT))
+        assert await amend(store, "retry", leader) == ["done"]
+        assert await state_of(store, leader) is State.QUEUED
+        assert await known(store) == []
+        while (await store.advance(1, now=NOON)).again:
+            pass
+        await assert_has_result(store, followers[-1], leader)
+        assert await settle(store, await claim_one(store), Done(b"2"))
+        assert (await get_job(store, leader)).result == b"2"
+        await assert_flights_are_sound(store)
 
     async def test_hits_that_are_retried_by_hand_run_once(self, store: Store) -> None:
         await compute(store)
@@ -635,6 +648,14 @@ class CacheRoom:
         await fly(store, flying("a"), now=now + SECOND)
         await compute(store, "d", bytes(40), now=now + 2 * SECOND, size=120)
         assert await known_flights(store, now=now + MINUTE) == ["d", "a", "c"]
+
+    async def test_many_results_make_room_for_a_large_one(self, store: Store) -> None:
+        flights = [f"f{number:02}" for number in range(3 * FIRST_TO_DROP)]
+        for passed, flight in enumerate(flights):
+            await compute(store, flight, bytes(10), now=NOON + passed * SECOND, size=10 * len(flights))
+        await compute(store, "large", bytes(10 * len(flights) - 20), now=NOON + HOUR, size=10 * len(flights))
+        assert await known_flights(store, now=NOON + HOUR) == ["large", *reversed(flights[-2:])]
+        await assert_flights_are_sound(store)
 
     async def test_each_task_has_its_own_room(self, store: Store) -> None:
         await compute(store, "a", bytes(100), size=100)

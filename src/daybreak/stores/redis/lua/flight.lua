@@ -85,6 +85,15 @@ local function drop_entry(entry)
   change(entry)
 end
 
+-- Lets no later job have a known result. It is still for those that follow, if some do.
+local function forget(entry)
+  if not entry.landing then return drop_entry(entry) end
+  if is_usable(entry) then
+    entry.till = now
+    change(entry)
+  end
+end
+
 local function add_room(task, entries, bytes)
   local stored_room, n, size = M.hget('room', task), 0, 0
   if stored_room then n, size = unpack_from('<dd', stored_room) end
@@ -364,7 +373,7 @@ end
 -- Lets a job that a person runs again lead: its own result is not wanted any more.
 function M.forget_result(job)
   local entry = M.release_result(job)
-  if entry and entry.flight ~= '' and not entry.landing then drop_entry(entry) end
+  if entry and entry.flight ~= '' then forget(entry) end
 end
 
 -- -- uncaching --------------------------------------------------------------------------------------------------------
@@ -404,12 +413,7 @@ function M.uncache(flights, task, limit)
     local entry = found[i]
     if counts(entry) and (not task or task == entry.task) and (not entry.landing or is_usable(entry)) then
       if dropped == limit then return dropped, true end
-      if entry.landing then
-        entry.till = now
-        change(entry)
-      else
-        drop_entry(entry)
-      end
+      forget(entry)
       dropped = dropped + 1
     end
   end
