@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import msgspec
 import pytest
-from execution_queue import sandbox
+from execution_queue import broker, pod_worker, sandbox
 from execution_queue.events import (
     COMMANDS,
     OUTCOMES,
@@ -26,7 +26,7 @@ from execution_queue.pods import Pods
 from code_sandbox import load_run, need_nats, need_sandbox
 from daybreak.feeds.bridge.channels import make_channel
 from daybreak.feeds.bridge.channels.address import parse_broker
-from daybreak.feeds.bridge.channels.channel import Outgoing, Topics
+from daybreak.feeds.bridge.channels.channel import Message, Outgoing, Topics
 
 SECOND = timedelta(seconds=1)
 PATIENCE = 20.0
@@ -149,6 +149,49 @@ async def test_a_pod_that_cannot_be_started_is_no_failure_of_the_code(rig, monke
         [outcome] = await rig.outcomes(1)
     assert type(outcome).__name__ == "ExecutionFailed"
     assert (outcome.exit_code, outcome.error) == (None, "the pod could not be started: no user namespaces")
+
+
+class PatientChannel:
+    """Of a broker that does nothing else on a connection that waits for messages, as Redis does. It waits for ever."""
+
+    def __init__(self, commands, published):
+        self._commands, self._published = commands, published
+        self._one_at_a_time = asyncio.Lock()
+
+    async def open(self):
+        pass
+
+    async def close(self):
+        pass
+
+    async def receive(self, *_):
+        async with self._one_at_a_time:
+            return [await self._commands.get()]
+
+    async def publish(self, topic, messages):
+        async with self._one_at_a_time:
+            await self._published.put((topic, messages))
+
+    async def acknowledge(self, _):
+        pass
+
+
+async def test_what_a_pod_says_does_not_wait_for_the_next_command(tmp_path, monkeypatch):
+    need_sandbox()
+    commands, published = asyncio.Queue(), asyncio.Queue()
+    for module in (pod_worker, broker):
+        monkeypatch.setattr(module, "make_channel", lambda *_: PatientChannel(commands, published))
+    worker = PodWorker("redis://nowhere", Pods(tmp_path), room=4, limits=sandbox.Limits())
+    running = asyncio.create_task(worker.run())
+    command = CreatePodCommandEvent(
+        execution_id="a", saga_id="a", execution_job="a", run=101, job="step", fence=1, script="echo done",
+        language="bash", timeout_seconds=10.0, memory_mb=64,
+    )  # fmt: skip
+    await commands.put(Message(body=message_of(command, "m").body))
+    topics = [(await asyncio.wait_for(published.get(), PATIENCE))[0] for _ in range(2)]
+    assert topics == [OUTPUT, OUTCOMES]
+    running.cancel()
+    await asyncio.wait([running])
 
 
 async def test_a_pod_worker_that_stops_reports_its_pods(rig):

@@ -41,7 +41,8 @@ class Publisher:
         try:
             await channel.publish(topic, [message])
         except ChannelError:
-            self._channel = None
+            if self._channel is channel:  # another caller may have opened the next one
+                self._channel = None
             await channel.close()
             raise
 

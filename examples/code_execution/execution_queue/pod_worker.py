@@ -25,6 +25,7 @@ from daybreak.feeds.bridge.channels import make_channel
 from daybreak.feeds.bridge.channels.address import parse_broker
 from daybreak.feeds.bridge.channels.channel import Channel, ChannelError, Message, Outgoing, Topics
 from execution_queue import control_groups, sandbox
+from execution_queue.broker import Publisher
 from execution_queue.events import (
     COMMANDS,
     OUTCOMES,
@@ -66,8 +67,9 @@ class PodWorker:
         self._hold_every = hold_every
         self._outcomes = outcomes
         self._running: dict[asyncio.Task[None], Message] = {}
-        self._channel: Channel | None = None
-        self._is_open = asyncio.Event()
+        # A connection of its own: some brokers answer nothing else on a connection that waits for messages.
+        self._publisher = Publisher(broker)
+        self._is_open = False
         self._is_stopping = False
 
     async def run(self) -> None:
@@ -76,18 +78,15 @@ class PodWorker:
             channel = make_channel(self._address, self._topics)
             try:
                 await channel.open()
-                self._channel = channel
-                self._is_open.set()
+                self._is_open = True
                 await self._serve(channel)
             except ChannelError as error:
                 _log.warning("%s: %s; connecting again", self._address, error)
                 await asyncio.sleep(RECONNECT_AFTER)
             finally:
-                self._is_open.clear()
-                self._channel = None
-                if not self._is_stopping:
-                    await channel.close()
-        await channel.close()
+                self._is_open = False
+                await channel.close()
+        await self._publisher.close()
 
     def stop(self) -> None:
         self._is_stopping = True
@@ -173,14 +172,12 @@ class PodWorker:
     async def _publish(self, topic: str, message: Outgoing) -> None:
         """Publish, over as many connections as it takes."""
         while True:
-            await self._is_open.wait()
-            channel = self._channel
             try:
-                if channel is not None:
-                    await channel.publish(topic, [message])
-                    return
+                await self._publisher.publish(topic, message)
             except ChannelError as error:
                 _log.warning("cannot publish to %s: %s; trying again", topic, error)
+            else:
+                return
             await asyncio.sleep(RECONNECT_AFTER)
 
     async def _outcome(self, command: CreatePodCommandEvent) -> Outcome:
@@ -224,11 +221,10 @@ class PodWorker:
         return ExecutionCompleted(**found)
 
     async def send_output(self, part: PodOutput) -> None:
-        """Publish output if that is possible now. Output is also in the outcome."""
-        channel = self._channel
-        if channel is not None:
+        """Publish output if the broker is there. Output is also in the outcome."""
+        if self._is_open:
             with contextlib.suppress(ChannelError):
-                await channel.publish(OUTPUT, [message_of(part, f"{part.execution_job}.{part.run}.{part.start}")])
+                await self._publisher.publish(OUTPUT, message_of(part, f"{part.execution_job}.{part.run}.{part.start}"))
 
 
 class LiveOutput:
