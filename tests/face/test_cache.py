@@ -444,6 +444,23 @@ def test_why_says_what_was_before_and_what_is_now(app):
     assert "the argument 'duty': its default before, 0.25 now" in why.text
 
 
+def test_why_says_that_a_result_was_known_and_is_no_longer(app):
+    task = app.task(cache=Cache(size=20))(simulate)
+    with app.worker():
+        first = task.submit("buck", 24.0)
+        first.result("20s")
+        task.submit("buck", 25.0).result("20s")  # makes room
+        evicted = task.submit("buck", 24.0)
+        evicted.result("20s")
+        fresh = task.using(cache="refresh").submit("buck", 24.0)
+        fresh.result("20s")
+    for job, before in ((evicted, first), (fresh, evicted)):
+        why = app.cache.why(job)
+        assert why.text.startswith(f"job {before.id} computed the same before")
+        assert (why.outcome, why.differences) == ("computed", ())
+    assert app.cache.why(first).text.startswith("nothing else is known")
+
+
 def test_why_tells_of_hits_followers_and_jobs_without_a_cache(app):
     task = app.task(cache=True)(simulate)
     leader, follower = task.submit_many([{"model": "buck", "vin": 1.0}] * 2)

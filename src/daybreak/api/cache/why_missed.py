@@ -18,6 +18,7 @@ from daybreak.tasks.cache_key import ARGUMENT, OTHERS, SALT, SOURCE, VARIABLE, V
 
 COMPARED: Final = 2000  # the most recently used entries of the task, of which the nearest is found
 PAGE: Final = 500
+EARLIER: Final = 200  # the most recent completed jobs of the task, among which one may have computed the same
 VALUE_CHARS: Final = 60
 
 Kind = Literal["argument", "source", "version", "environment", "salt", "others"]
@@ -87,6 +88,12 @@ async def cache_why(client: Client, job_id: str) -> CacheWhy:
         case "following":
             return _told(found, "it waits for another job that computes the same")
     nearest = await _nearest(client, job)
+    if (nearest is None or nearest.flight != job.spec.flight) and (earlier := await _earlier(client, job)):
+        return _told(
+            found,
+            f"job {earlier} computed the same before, but its result was no longer kept: it was dropped, was to be "
+            "computed anew, was too old, or made room for others",
+        )
     if nearest is None:
         return _told(found, f"nothing else is known of the task {job.spec.task!r}")
     differences = await _differences(client, job, nearest)
@@ -137,6 +144,16 @@ async def _nearest(client: Client, job: Job) -> CacheEntry | None:
         if (cursor := page.cursor) is None:
             break
     return None if best is None else best[2]
+
+
+async def _earlier(client: Client, job: Job) -> str | None:
+    """The latest job that computed the same before this one was submitted, among the recent ones of its task."""
+    page = await client.find(task=job.spec.task, state=State.COMPLETED, limit=EARLIER)
+    for other in page.jobs:
+        is_before = other.finished_at is not None and other.finished_at <= job.created_at
+        if is_before and other.spec.flight == job.spec.flight and other.id != job.id and other.cached_from is None:
+            return other.id
+    return None
 
 
 def _changed(before: dict[str, str], now: dict[str, str]) -> list[str]:
