@@ -229,6 +229,7 @@ def test_the_events_have_the_names_of_the_document():
     names = ["ExecutionRequested", "ExecutionCompleted", "ExecutionFailed", "ExecutionTimeout", "ExecutionCancelled"]
     for name in (*names, "CreatePodCommandEvent"):
         assert getattr(events, name).__struct_config__.tag == name
+    assert events.ExecutionRequestedEvent is events.ExecutionRequested
 
 
 def test_a_message_that_is_no_event_of_this_system_is_refused_with_the_reason():

@@ -43,6 +43,9 @@ class ExecutionRequested(Event, frozen=True, kw_only=True):
     timeout_seconds: float | None = None
 
 
+ExecutionRequestedEvent = ExecutionRequested  # the document has both names
+
+
 class ExecutionCancelled(Event, frozen=True, kw_only=True):
     """Somebody wants an execution to end."""
 
