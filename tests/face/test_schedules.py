@@ -125,6 +125,16 @@ async def test_a_worker_stores_what_the_code_declares_and_changes_what_it_declar
     assert (info.state, info.words, info.args) == ("paused", "every 2 minutes", b'{"a":1,"b":5}')
 
 
+async def test_a_worker_warns_of_a_schedule_that_never_ticks(apps, caplog):
+    app = await apps()
+    app.schedule("past", "add", at=[datetime(2020, 1, 1, tzinfo=UTC), datetime(2021, 1, 1, tzinfo=UTC)], args=[1])
+    app.schedule("later", "add", at=[datetime(2020, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)], args=[1])
+    for _ in range(2):  # the second worker finds it as it is
+        await start_worker(app)
+    warnings = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert warnings == ["schedule past: every time in at= is in the past, so it never ticks"]
+
+
 async def test_an_app_with_a_name_removes_what_its_code_no_longer_declares(apps, caplog):
     old = await apps("mailer")
     old.schedule("kept", "add", every="1m", args=[1])

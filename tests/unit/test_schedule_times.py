@@ -183,6 +183,8 @@ def test_ten_years_of_daily_ticks_are_one_per_day_in_every_zone():
         ("0 18 LW * *", "at 18:00 on the last weekday of every month"),
         ("@hourly", "at the start of every hour"),
         ("@weekly", "at 00:00 on Sunday"),
+        ("0 0 31 * *", "at 00:00 on the 31st day of every month"),
+        ("0 0 12,22,23 * *", "at 00:00 on the 12th, the 22nd, and the 23rd day of month"),
     ],
 )
 def test_expressions_are_said_in_words(cron, words):
@@ -214,6 +216,7 @@ def test_a_bad_expression_says_what_is_wrong(cron, trouble):
         ({}, "needs one of"),
         ({"cron": "* * * * *", "every": "5m"}, "needs one of"),
         ({"every": "0.5s"}, "shortest interval is 1s"),
+        ({"every": "1d", "tz": "Asia/Tokyo"}, "tz='Asia/Tokyo' has no effect"),
         ({"every": 5}, "bare number"),
         ({"cron": "* * * * *", "tz": "Europe/Berlni"}, "did you mean 'Europe/Berlin'"),
         ({"cron": "* * * * *", "tz": "../passwd"}, "no such time zone"),

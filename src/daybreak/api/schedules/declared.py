@@ -17,9 +17,9 @@ from daybreak.client.client import Client
 from daybreak.client.schedule_changes import check_schedule_name, remove_schedule, save_schedule
 from daybreak.client.schedule_record import GRACE, Declaration, read_schedules
 from daybreak.core.errors import BadInput, Refused, ScheduleNotFound
-from daybreak.core.units import counted, duration
+from daybreak.core.units import counted, duration, moment
 from daybreak.policy.schedules.due_ticks import CATCH_UP, OVERLAP, CatchUp, Overlap
-from daybreak.policy.schedules.timing import Timing, parse_timing
+from daybreak.policy.schedules.timing import Timing, next_tick, parse_timing
 from daybreak.values.file import NotStored
 
 if TYPE_CHECKING:
@@ -132,6 +132,8 @@ async def provide_schedules(app: Daybreak, client: Client) -> None:
             continue
         if saved != "same":
             _log.info("schedule %s: %s", declared.name, saved)
+            if next_tick(declared.timing, moment(client.wall())) is None:
+                _log.warning("schedule %s: every time in at= is in the past, so it never ticks", declared.name)
     if app.name:
         await _remove_undeclared(app, client)
 

@@ -10,6 +10,7 @@ decided here, as Debian's cron does:
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 
@@ -21,6 +22,8 @@ NICKNAMES: Final = {
 }  # fmt: skip
 SECOND: Final = timedelta(seconds=1)
 DAY: Final = timedelta(days=1)
+_WRONG_ORDINAL: Final = re.compile(r"\b([2-9][123])th\b")  # cronsim says 31th
+_ENDINGS: Final = {"1": "st", "2": "nd", "3": "rd"}
 _SAMPLE: Final = datetime(2026, 1, 1)  # noqa: DTZ001 - cron expressions are matched without a zone
 
 
@@ -52,7 +55,7 @@ def cron_words(expression: str) -> str:
     """The expression in words: `at 02:30 every day`."""
     from cronsim.explain import explain  # noqa: PLC0415
 
-    return _lower(explain(expression))
+    return _lower(_WRONG_ORDINAL.sub(lambda found: found[1] + _ENDINGS[found[1][-1]], explain(expression)))
 
 
 def next_cron_tick(expression: str, zone: tzinfo, after: datetime) -> datetime | None:

@@ -42,7 +42,12 @@ def parse_timing(*, cron: object = None, every: object = None, at: object = None
         interval = duration(every, "every")
         if interval < SHORTEST_INTERVAL:
             raise BadInput(f"every={every!r}: the shortest interval is 1s")
-        return Timing(every=interval, tz=zone)
+        if zone != "UTC":
+            raise BadInput(
+                f"every={every!r} counts from 1970 in UTC, so tz={zone!r} has no effect: leave it out, or write a "
+                "time of day in this zone, such as cron='0 0 * * *'"
+            )
+        return Timing(every=interval)
     return Timing(at=_instants(at), tz=zone)
 
 
