@@ -70,7 +70,8 @@ async def execute(ctx: Context, script: str, language: str = "python", timeout_s
         "priority": ctx.priority,
     }  # fmt: skip
     await saga(ctx.priority).astart(context, id=saga_id)
-    pods = POD_RETRY.attempts * (timeout_seconds + ALLOWANCE)
+    # What is out of these bounds is refused by the first step of the saga, with a reason.
+    pods = POD_RETRY.attempts * (min(max(timeout_seconds, 0.0), LONGEST) + ALLOWANCE)
     return ctx.detach(deadline=f"{pods + 10 * ALLOWANCE:g}s")
 
 

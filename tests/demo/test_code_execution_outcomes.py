@@ -243,6 +243,7 @@ async def test_a_script_that_no_pod_can_run_fails_at_the_first_step(system):
     for name, fields in {
         "empty": {"script": " \n"}, "language": {"language": "cobol"}, "nul": {"script": "a\0b"},
         "long": {"script": "#" * 70_000}, "time": {"timeout_seconds": 4000.0}, "never": {"timeout_seconds": 0.0},
+        "vast": {"timeout_seconds": 1e308}, "before": {"timeout_seconds": -1e9},
     }.items():  # fmt: skip
         await system.queue.remove("e")
         await system.queue.enqueue(ExecutionRequested(**{"execution_id": name, "script": "print(1)", **fields}))
@@ -250,6 +251,7 @@ async def test_a_script_that_no_pod_can_run_fails_at_the_first_step(system):
         job = await system.job(name)
         assert status_of(job) == "failed", name
         assert job.failure.message, name
+        assert "detach" not in job.failure.message  # what is wrong with the request, and not what that broke
     assert len(system.created()) == 1
     await system.check_released()
 
