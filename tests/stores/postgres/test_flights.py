@@ -9,6 +9,7 @@ from collections import Counter
 from datetime import timedelta
 
 import psycopg
+from msgspec.structs import replace
 from postgres_servers import URL
 
 from daybreak.core.errors import StoreUnavailable
@@ -130,6 +131,26 @@ async def test_a_retry_that_waits_for_its_unique_name_holds_no_flight(url):
             assert answer.verdict is Verdict.NEW
         assert await retried == ["done"]
         assert (await get_job(store, ended.id)).state is State.BLOCKED
+
+
+async def test_an_exchange_locks_names_first_and_then_all_flights_at_once(url, monkeypatch):
+    """Flights that are locked one after the other, or before names, could be a deadlock with an insert."""
+    locked = []
+    real = PostgresTransaction.lock_names
+
+    def spy(tx, kind, names):
+        names = list(names)
+        locked.append((kind, sorted(names)))
+        real(tx, kind, names)
+
+    async with PostgresStore(url) as store:
+        await store.insert([flying("f")])
+        [lease] = (await store.exchange(Exchange(claim=Claim(worker="w", lease_for=LEASE)))).leases
+        ended = replace(settle(lease, Done(b"1"), chance=0.5, by="w"), inserts=(flying("g", key="k", unique="u"),))
+        monkeypatch.setattr(PostgresTransaction, "lock_names", spy)
+        await store.exchange(Exchange(settle=[ended], insert=[flying("h", key="l")]))
+        assert locked[:3] == [("key", ["k", "l"]), ("unique", ["u"]), ("flight", ["f", "g", "h"])]
+        assert "flight" not in [kind for kind, _ in locked[3:]]
 
 
 async def waits_for_a_name():

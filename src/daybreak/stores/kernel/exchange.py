@@ -6,7 +6,7 @@ from daybreak.core.model import Put
 from daybreak.store.protocol import Exchange, Exchanged
 from daybreak.stores.kernel import records, resource_queue
 from daybreak.stores.kernel.claim import Claiming
-from daybreak.stores.kernel.insert import insert
+from daybreak.stores.kernel.insert import insert, lock_keys_and_names
 from daybreak.stores.kernel.settle import Settling
 from daybreak.stores.kernel.transaction import Transaction
 
@@ -14,7 +14,7 @@ from daybreak.stores.kernel.transaction import Transaction
 def exchange(tx: Transaction, request: Exchange) -> Exchanged:
     """Do one exchange."""
     settling = Settling(tx)
-    settled = settling.settle(request.settle, request.insert) if request.settle else []
+    settled = _settle(tx, settling, request) if request.settle else []
     if settling.inserts:
         insert(tx, settling.inserts, bounded=False)
     if settling.puts:
@@ -30,6 +30,15 @@ def exchange(tx: Transaction, request: Exchange) -> Exchanged:
     return Exchanged(
         settled=settled, inserted=inserted, put=put, leases=leases, next_in=claiming.next_in, again=claiming.again
     )
+
+
+def _settle(tx: Transaction, settling: Settling, request: Exchange) -> list[bool]:
+    """Settle leases. What follows in the same transaction is locked in the order of an insert: names, jobs, then all
+    flights together. Otherwise it could deadlock with one."""
+    follow = [spec for settlement in request.settle for spec in settlement.inserts]
+    follow += request.insert
+    lock_keys_and_names(tx, follow)
+    return settling.settle(request.settle, follow)
 
 
 def puts_of(request: Exchange) -> list[Put]:

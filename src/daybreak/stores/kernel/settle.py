@@ -27,13 +27,13 @@ class Settling:
         self.puts: list[Put] = []
         self._unused: Counter[int] = Counter()  # batch calls of which leases are settled as unused
 
-    def settle(self, settlements: Sequence[Settlement], before: Sequence[JobSpec] = ()) -> list[bool]:
-        """Whether each was accepted. `before`: jobs that the same transaction inserts afterwards."""
+    def settle(self, settlements: Sequence[Settlement], follow: Sequence[JobSpec] = ()) -> list[bool]:
+        """Whether each was accepted. `follow`: jobs that the same transaction inserts afterwards."""
         plain = self._tx.find_plain(settlements)
         rows = self._tx.load([settlement.seq for settlement in settlements if settlement.seq not in plain])
         if needy := [row for row in rows.values() if row.needs and row.state is State.RUNNING]:
             self._tx.gauges.load_needs(needy)
-        flights.lock(self._tx, rows.values(), before)
+        flights.lock(self._tx, rows.values(), follow)
         self._find_unused_calls(settlements, rows)
         answers = []
         for settlement in settlements:
