@@ -29,7 +29,7 @@ FINE = {
     "worker/supervisor/children.py: kind tasks", "worker/child/runner.py: len bytes",
     "worker/settings.py: memory_limit bytes", "server/routing.py: len times",
     "runs/csv_rows.py: most rows", "cli/job_selector.py: number jobs", "adapters/plecs/xml_rpc.py: size bytes",
-    "stores/kernel/moves.py: elements jobs",
+    "stores/kernel/moves.py: elements jobs", "feeds/bridge/channels/nats.py: max_payload bytes",
     "server/routes/job_changes.py: possible jobs", "server/routes/job_changes.py: join jobs",
 }  # fmt: skip
 
