@@ -478,6 +478,19 @@ def test_extend_keeps_it_for_another_lease(app, queue):
     assert app.job(item.id).info().leased_until > first
 
 
+def test_an_attempt_took_as_long_as_its_item_was_held(app, queue):
+    queue.add(1, flight={"n": 1})
+    queue.add(2, flight={"n": 2}, max_attempts=1)
+    done, failed = queue.take(2)
+    for lease in (done, failed):
+        lease._taken_at -= 5_000_000  # it was taken 5 seconds ago
+    done.complete("known")
+    failed.fail("no")
+    assert app.stats().queue.average_run >= timedelta(seconds=5)
+    assert queue.add(1, flight={"n": 1}).result == "known"
+    assert app.cache.stats().saved >= timedelta(seconds=5)
+
+
 def test_what_is_in_hand_when_the_app_closes_is_handed_back(app, queue, tmp_path):
     if app.settings.url == "memory://":
         pytest.skip("gone with the app")

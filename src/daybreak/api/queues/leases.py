@@ -48,6 +48,7 @@ class LeaseHandle:
         self._consumer = consumer
         self._hooks = hooks
         self._ended: str | None = None
+        self._taken_at = sessions.world.steady()
 
     @property
     def _portal(self) -> Portal:
@@ -61,7 +62,7 @@ class LeaseHandle:
     @on_store_loop
     async def acomplete(self, result: object = None) -> None:
         """Complete the item with this result. LeaseLost if the lease has run out and the item was taken again."""
-        await self._end(Done(None if result is None else values.encode(result, "result")))
+        await self._end(Done(None if result is None else values.encode(result, "result"), self._ran()))
 
     complete = blocking(acomplete)
 
@@ -76,7 +77,8 @@ class LeaseHandle:
                     failure,
                     verdict="permanent" if permanent else failure.verdict or "transient",
                     retry_after=failure.retry_after if retry_after is None else duration(retry_after, "retry_after"),
-                )
+                ),
+                self._ran(),
             )
         )
 
@@ -131,6 +133,10 @@ class LeaseHandle:
         if not settled.accepted:
             raise LeaseLost(self.id, self.fence)
         self._hooks.settled(settled)
+
+    def _ran(self) -> float:
+        """For how many seconds it was held, which is what this attempt took."""
+        return (self._sessions.world.steady() - self._taken_at) / 1_000_000
 
     def _refuse_ended(self) -> None:
         if self._ended == "lost":
