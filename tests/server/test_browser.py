@@ -316,6 +316,20 @@ def test_no_serious_problem_of_accessibility(visit, site, scheme):
         assert not serious, [(path, one["id"], [node["html"][:120] for node in one["nodes"]]) for one in serious]
 
 
+def test_a_long_name_leaves_the_other_columns_in_sight(visit, site):
+    async def save(client):
+        slow = Declaration(timing=parse_timing(every="15m"), spec=JobSpec(id="", task="simulate"))
+        await save_schedule(client, "n" * 150, slow)
+
+    site.do(save)
+    site.sagas(lambda sagas: sagas.stick("s" * 150))
+    page = visit("/schedules")
+    for path in ("/schedules", "/sagas"):
+        page.goto(site.address + path)
+        page.wait_for_selector(".list tbody tr")
+        assert page.evaluate("(t => t.scrollWidth <= t.clientWidth)(document.querySelector('.scroll'))"), path
+
+
 def test_a_phone_shows_pages_without_scrolling_sideways(visit, site):
     site.fail("x" * 300)
     declare_schedules(site)
