@@ -11,10 +11,13 @@ import pytest
 from daybreak.store.protocol import Beat, Claim, Exchange
 from daybreak.stores.postgres import PostgresStore, plain_path, session
 from daybreak.testing.contract.builders import configure, spec
+from daybreak.testing.contract.flights import flying
 
 LARGE = b'{"a":"' + b"x" * 100_000 + b'"}'
 MINUTE = timedelta(minutes=1)
 MANY = 20_000
+BY_SEQ = ("job", "delayed", "held", "lease", "done")
+PLANS_MADE = "SELECT statement, custom_plans FROM pg_prepared_statements"
 
 
 def test_checking_for_due_jobs_reads_a_few_pages_however_many_wait(store_with_many, pages):
@@ -92,3 +95,37 @@ async def test_a_large_claim_compares_each_job_once_even_with_outdated_statistic
     assert any("Delete on ready" in plan for plan in plans)
     removed = [int(n) for plan in plans for n in re.findall(r"Rows Removed by Join Filter: (\d+)", plan)]
     assert sum(removed) < 5_000
+
+
+async def test_a_job_is_found_by_its_number_even_if_the_tables_were_empty_at_their_last_analyze(store):
+    """Then several indexes look equally cheap. By some of them the server reads the whole index for each job."""
+    name = store.address.schema
+    with session.connect(store.address) as db:
+        db.execute(f"ANALYZE {', '.join(f'{name}.{table}' for table in BY_SEQ)}")
+        for setting in ("enable_seqscan = off", "jit = off", "plan_cache_mode = force_generic_plan"):
+            db.execute(f"SET {setting}")
+        for table in BY_SEQ:
+            db.execute(f"PREPARE of_{table}(bigint) AS SELECT * FROM {name}.{table} WHERE seq = $1")
+            assert f"{table}_pkey" in _plan(db, f"EXECUTE of_{table}(1)")
+        db.execute(f"PREPARE load_jobs(bigint[]) AS {store._opened._sql.load_jobs.replace('%b', '$1')}")
+        used = re.findall(r"Index Scan (?:using|on) (\w+)", _plan(db, "EXECUTE load_jobs('{1}')"))
+    assert sorted(used) == sorted(f"{table}_pkey" for table in (*BY_SEQ, "ready", "result"))
+
+
+def _plan(db, statement: str) -> str:
+    return "\n".join(line for (line,) in db.execute(f"EXPLAIN {statement}"))
+
+
+async def test_how_to_read_a_job_is_planned_once_not_for_every_read(url):
+    """The server plans a statement again and again if it knows how long its arrays are: see load_jobs."""
+    often = 20
+    async with PostgresStore(url, connections=1) as store:
+        for _ in range(often):
+            await store.insert([flying()])
+            assert await store.get(["nobody"]) == [None]
+        if await store._opened.do(lambda engine: engine.connection.server_version) < 140_000:
+            pytest.skip("this server does not count plans")
+        plans = await store._opened.do(lambda engine: engine.connection.query(PLANS_MADE))
+    for statement in ("AS asked(seq)", "SELECT j.id, j.seq FROM", "f.flight = ANY"):
+        [made] = [made for text, made in plans if statement in text]
+        assert made < often / 2, statement

@@ -32,7 +32,7 @@ CREATE TABLE daybreak.queue (
 
 -- band, ord and priority change only when a person re-ranks the job; expires is cleared at its first start.
 CREATE TABLE daybreak.job (
-    seq bigint PRIMARY KEY,
+    seq bigint NOT NULL,
     created bigint NOT NULL,
     arrived bigint NOT NULL,
     ord bigint NOT NULL,
@@ -57,6 +57,9 @@ CREATE INDEX job_lane ON daybreak.job (lane, seq);
 CREATE INDEX job_run ON daybreak.job (run, seq) WHERE run IS NOT NULL;
 CREATE INDEX job_owner ON daybreak.job (owner, seq) WHERE owner IS NOT NULL;
 CREATE INDEX job_expires ON daybreak.job (expires, seq) WHERE expires IS NOT NULL;
+-- Last: in a table that was empty at its last ANALYZE, all indexes with seq look equally cheap, and the planner takes the
+-- newest. By job_lane it would read the whole index for each job, until the next ANALYZE.
+ALTER TABLE daybreak.job ADD PRIMARY KEY (seq);
 
 -- Rows of ready, delayed, held and done are inserted and deleted, never updated, so a locked row does not move.
 -- `needs` are the resources that a job takes while it runs, as JSON: {"resource": slots}; NULL for most. `batch` is the batch
@@ -87,7 +90,7 @@ CREATE INDEX ready_batch ON daybreak.ready (lane, batch, band, ord, seq) WHERE b
 
 -- clock 0: due by steady time (delays, retries); 1: due by wall time (run_at).
 CREATE TABLE daybreak.delayed (
-    seq bigint PRIMARY KEY,
+    seq bigint NOT NULL,
     clock smallint NOT NULL,
     due bigint NOT NULL,
     attempt integer NOT NULL,
@@ -101,6 +104,7 @@ CREATE TABLE daybreak.delayed (
     history text
 );
 CREATE INDEX delayed_due ON daybreak.delayed (clock, due, seq);
+ALTER TABLE daybreak.delayed ADD PRIMARY KEY (seq); -- last, as that of `job`
 
 -- Suspended and blocked jobs. `cause` is the resource that a blocked job waits for; the indexes of blocked jobs are in rank
 -- order per lane. `batch` is set only while a batch call may take the job along: while it is blocked on a resource.

@@ -74,9 +74,10 @@ SELECT f.number, f.flight, f.task, f.version, f.created, f.used, f.leader, f.lan
 FROM daybreak.flight f WHERE f.number = ANY (%b::bigint[]) ORDER BY f.number FOR UPDATE
 
 -- name: load_flights
+-- (SELECT ...): as in load_jobs.
 SELECT f.number, f.flight, f.task, f.version, f.created, f.used, f.leader, f.landing, f.is_known, f.job, f.parts, f.size,
        f.ran, f.until, f.hits, f.refs
-FROM daybreak.flight f WHERE f.flight = ANY (%b::text[])
+FROM daybreak.flight f WHERE f.flight = ANY ((SELECT %b::text[])::text[])
 
 -- name: lock_free_delayed
 SELECT p.seq FROM daybreak.delayed p WHERE p.seq = ANY (%b::bigint[]) FOR UPDATE SKIP LOCKED
