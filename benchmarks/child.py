@@ -70,6 +70,10 @@ def run(work: str, place: Path, jobs: int, options: dict[str, int]) -> Timed:
             from benchmarks import sharing
 
             return getattr(sharing, what)(store, place, jobs)
+        case ["batches", store]:
+            from benchmarks.batch_claims import amid_batches
+
+            return amid_batches(store, place, jobs)
         case ["sweep", store]:
             from benchmarks import sweeps
 

@@ -217,6 +217,9 @@ def crowds(store: str) -> list[tuple[str, str, int, str, tuple[Goal, ...]]]:
     return [
         ("claim beside 100,000 parked", f"parked {store}", 100_000, "x as long",
          (of_figure(1.3, 1, "x as long", at_most=True),)),
+        ("claim amid 100,000 of batches", f"batches {store}", 100_000, "x as long",
+         (of_figure(1.2, 1, "x as long", at_most=True),
+          of_figure(1.2, 1, "x as long", at_most=True, of="calls, x as long"))),
         ("lock of 10,000 waiters", f"locks {store}", 10_000, "ms", ()),
         ("sweep of 100,000", f"sweep {store}", 100_000, "/s", tuple(swept)),
         ("known result", f"hits {store}", 1000, "ms",

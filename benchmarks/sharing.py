@@ -32,7 +32,7 @@ def parked(store: str, place: Path, jobs: int) -> Timed:
 
     Of two stores one has them and the other a single one, and they are asked in turn: a machine is not as quick now as
     a minute ago."""
-    with ours(store, _folder(place, "few")) as few, ours(store, _folder(place, "many"), "both") as many:
+    with ours(store, folder_in(place, "few")) as few, ours(store, folder_in(place, "many"), "both") as many:
         few.app.portal.run(_park(few.app, 2))
         longest, claims = many.app.portal.run(_park(many.app, jobs))
         took = [(_probed(few), _probed(many)) for _ in range(WARM_UP + PROBES)]
@@ -43,7 +43,7 @@ def parked(store: str, place: Path, jobs: int) -> Timed:
     )
 
 
-def _folder(place: Path, name: str) -> Path:
+def folder_in(place: Path, name: str) -> Path:
     folder = place / name
     folder.mkdir()
     folder.chmod(0o777)  # a server may be another user's
@@ -77,7 +77,7 @@ async def _probe(app: Any) -> float:
     leases = await _take(client)
     took = (time.perf_counter() - asked) * 1000
     assert len(leases) == PROBED, "something else was claimed"
-    await _end(client, leases)
+    await end_jobs(client, leases)
     return took
 
 
@@ -95,7 +95,7 @@ async def _take(client: Client) -> list[Lease]:
     return (await client.store.exchange(Exchange(claim=claim))).leases
 
 
-async def _end(client: Client, leases: list[Lease]) -> None:
+async def end_jobs(client: Client, leases: list[Lease]) -> None:
     ended = [settle(lease, Done(values.encode(None)), chance=0.5, by="prober") for lease in leases]
     assert all((await client.store.exchange(Exchange(settle=ended))).settled)
 
@@ -130,7 +130,7 @@ async def _locks(app: Any, jobs: int) -> Timed:
             created_at=holder.created_at,
         )  # fmt: skip
         asked = time.perf_counter()
-        await _end(client, [lease])
+        await end_jobs(client, [lease])
         took.append((time.perf_counter() - asked) * 1000)
     # The first found it free; from then on the most urgent has it, in the order in which they came.
     assert order[1:] == sorted(order[1:]), "a less urgent one went first"
