@@ -7,6 +7,7 @@ import hmac
 import json
 import socket
 import threading
+from collections.abc import Callable
 from dataclasses import fields
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -66,9 +67,15 @@ class StandIn:
 
     def go_down(self, seconds: float) -> None:
         """Close the port and all connections, for so long, or until `come_back`."""
+        self._plan_outage(seconds)
+        self._begin_outage()
+
+    def _plan_outage(self, seconds: float) -> None:
         with self._lock:
             self._down_for = seconds
             self.outages += 1
+
+    def _begin_outage(self) -> None:
         threading.Thread(target=self._server.shutdown, daemon=True).start()
 
     def come_back(self) -> None:
@@ -162,8 +169,8 @@ class StandIn:
         try:
             given = json.loads(body or b"{}")
             if words == ["down"]:
-                self.go_down(float(given.get("seconds", 1.0)))
-                return Reply(200, self.counts())
+                self._plan_outage(float(given.get("seconds", 1.0)))
+                return Reply(200, self.counts(), then=self._begin_outage)
             if words == ["faults"]:
                 self.faults = _faults_of(given)
                 return Reply(200, self.counts())
@@ -173,12 +180,19 @@ class StandIn:
 
 
 class Reply:
-    """An answer before it is sent."""
+    """An answer before it is sent. `then` is called after that."""
 
-    def __init__(self, status: int, content: Any, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        content: Any,
+        headers: dict[str, str] | None = None,
+        then: Callable[[], None] | None = None,
+    ) -> None:
         self.status = status
         self.body = json.dumps(content).encode()
         self.headers = headers or {}
+        self.then = then
 
 
 class Silence(Exception):
@@ -242,6 +256,8 @@ def _handler_of(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
                 return
             self._send(reply)
+            if reply.then is not None:
+                reply.then()
 
         def _send(self, reply: Reply) -> None:
             with contextlib.suppress(OSError):  # the client has given up
