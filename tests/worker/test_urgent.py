@@ -81,10 +81,8 @@ def test_an_urgent_claim_asks_only_for_jobs_that_find_a_slot(stage):
             jobs = [anap.submit(0.15) for _ in range(8)]
             for job in jobs:
                 job.wait(timeout="60s")
-            history = [event.kind for job in jobs for event in job.history()]
     assert asked
     assert max(asked) <= 1, "more than there is a slot for"
-    assert history.count("released") == 0
 
 
 def test_an_idle_worker_claims_announced_work_once(stage, began):

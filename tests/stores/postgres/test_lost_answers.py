@@ -71,12 +71,12 @@ async def test_reads_are_repeated_on_a_new_connection(proxy, store):
 async def test_a_hanging_reap_takes_over_nobody_who_could_not_report_meanwhile(proxy, store):
     async with PostgresStore(proxy.url, connections=2) as far:
         await store.insert([spec()])
-        second = timedelta(seconds=1)
-        [lease] = (await store.exchange(Exchange(claim=Claim(worker="w1", limit=1, lease_for=second)))).leases
         await far.count()
+        claim = Claim(worker="w1", limit=1, lease_for=timedelta(seconds=3))
+        [lease] = (await store.exchange(Exchange(claim=claim))).leases
         proxy.flowing.clear()
         reaping = asyncio.create_task(far.reap(Reap(worker="r", watched_for=MINUTE)))
-        await asyncio.sleep(1.3)  # the lease lapses while the request is on its way
+        await asyncio.sleep(3.3)  # the lease lapses while the request is on its way
         proxy.flowing.set()
         assert await reaping == []
         assert [taken.job for taken in await far.reap(Reap(worker="r", watched_for=MINUTE))] == [lease.job]
