@@ -11,8 +11,8 @@
     rows, event_codec how jobs and events are packed            codes        numbers for names, as in prelude.lua
     address           URLs                                      faults       translates errors
     hiredis           the Redis protocol                        scripts      assembles the scripts
-    lua/              the scripts: prelude and change_set are part of all; job, gauge, resource_queue and flight are
-                      shared; one file for each operation
+    lua/              the scripts: transitions, prelude and change_set are part of all; job, gauge, resource_queue and
+                      flight are shared; one file for each operation; plain and submit are the fast paths
 
 Keys, all under {namespace}:
 

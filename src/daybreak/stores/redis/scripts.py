@@ -15,7 +15,8 @@ NEEDS: Final = 1
 class Script:
     """`reads`: the script changes nothing, so that it can be repeated. `standalone`: it has no prelude. `prelude_only`:
     it has the prelude and no other part, because a client that has not logged in may send at most 16 KiB. `fast_path`
-    is tried first and returns nil if the rest is needed."""
+    is tried first and returns nil if the rest is needed. All others begin with the transitions, which the fast paths share
+    with the general path."""
 
     __slots__ = ("name", "reads", "sha", "text")
 
@@ -31,7 +32,7 @@ class Script:
         self.name = name
         self.reads = reads
         # Each part is wrapped in a function, so that its definitions are made only if it is called.
-        lua = {part: _lua(part) for part in ("prelude", "change_set", *parts, name)}
+        lua = {part: _lua(part) for part in ("transitions", "prelude", "change_set", *parts, name)}
         wrapped = (f"function parts.{part}()\n{lua[part]}\nend\n" for part in ("change_set", *parts))
         base = (
             ()
@@ -43,7 +44,8 @@ class Script:
         fast = (
             f"local fast = (function()\n{_lua(fast_path)}\nend)()\nif fast then return fast end\n" if fast_path else ""
         )
-        self.text = "".join((f"local VERSION = {VERSION}\n", fast, *base, lua[name])).encode()
+        shared = () if prelude_only else (lua["transitions"],)
+        self.text = "".join((f"local VERSION = {VERSION}\n", *shared, fast, *base, lua[name])).encode()
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
 

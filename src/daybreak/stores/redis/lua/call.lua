@@ -67,27 +67,15 @@ function M.pass_over(claim, seq)
   return claim.passed_over == MAX_PASSED_OVER
 end
 
-local function begin_lease(job, claim, holder)
-  M.leave(job)
-  M.forget_expiry(job)
-  M.mark(job, K.NOTE, 'note', false)
-  M.mark(job, K.PROGRESS, 'progress', false)
-  job.state, job.on, job.since, job.flags = RUNNING, 0, NONE, claim.flags + K.GROUPED
-  job.attempt, job.fence, job.clock = job.attempt + 1, job.fence + 1, 0
-  job.x, job.y, job.started, job.holder = now + claim.lease_for, claim.lease_for, wall, holder
-  M.change(job, K.started, RUNNING, claim.worker, nil, nil, nil, job.fence, job.attempt)
-  M.enter(job)
-  M.save(job)
-end
-
 -- Leases the jobs of a batch call, and adds them to the answer. What they need was taken for the head.
 function M.start_call(claim, head, mates, holder, seqs, heads)
-  begin_lease(head, claim, holder)
+  local flags, by = claim.flags + K.GROUPED, pack('<Hc0I4c0', #claim.worker, claim.worker, 0, '')
+  M.begin_lease(head, flags, claim.lease_for, by, holder)
   M.hset('group', head.seq, pack('<c16I4', head.seq, 1 + #mates))
   for i = 1, #mates do
     local mate = mates[i]
     if mate.needs then M.release_offers(mate) end
-    begin_lease(mate, claim, holder)
+    M.begin_lease(mate, flags, claim.lease_for, by, holder)
     M.hset('group', mate.seq, pack('<c16I4', head.seq, 0))
     claim.out[mate.seq], claim.spoken_for[mate.seq] = true, true
   end

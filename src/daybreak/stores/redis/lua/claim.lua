@@ -230,27 +230,11 @@ function M.in_calls(seqs)
   return seqs, count
 end
 
--- Jobs with equal heads get leases with equal heads, which are computed once.
-function M.start_of(claim, shared, head)
-  local _, _, _, marks, priority, _, lane, attempt, fence, n, lost, timeouts = unpack_from(K.HEAD, head)
-  local ends = band(marks, K.NOTE + K.PROGRESS + K.EXPIRY)
-  attempt, fence, n = attempt + 1, fence + 1, n + 1
-  if M.has(marks, K.NEEDS) then M.have('gauge') end -- only this part: a lookup would load job.lua first
-  return {
-    head = pack(K.HEAD, RUNNING, 0, claim.flags, marks - ends, priority, 0, lane, attempt, fence, n, lost,
-      timeouts, shared.till, claim.lease_for, wall),
-    line = pack('<BBBBI4dddI4', K.started, RUNNING, 0, NO_PRIORITY, n, wall, NONE, fence, attempt) .. shared.by,
-    marks = marks, ends = ends, lane = lane, priority = priority, n = n, count = 0,
-    expires = M.has(marks, K.EXPIRY), needs = M.has(marks, K.NEEDS), is_retry = attempt > 1,
-  }
-end
-
--- Note, progress and expiry end when the job starts.
-function M.end_wait(seq, marks)
-  local job = { seq = seq, marks = marks }
-  M.forget_expiry(job)
-  M.mark(job, K.NOTE, 'note', false)
-  M.mark(job, K.PROGRESS, 'progress', false)
+function M.start_of(claim, by, head)
+  local start = started(head, claim.flags, now, wall, claim.lease_for, by)
+  start.expires, start.needs, start.is_retry = M.has(start.marks, K.EXPIRY), M.has(start.marks, K.NEEDS), start.attempt > 1
+  if start.needs then M.have('gauge') end -- only this part: a lookup would load job.lua first
+  return start
 end
 
 -- Leases jobs; returns whether there are no more, the heads that were computed, and whether the lanes must be opened again:
@@ -258,8 +242,8 @@ end
 -- many jobs were leased; a batch call counts as one.
 function M.take(claim, all_queue_lanes, seqs, heads)
   local holder = pack(K.HELD, #claim.worker, claim.worker, #claim.call, claim.call, 0, '')
-  local shared = { till = now + claim.lease_for, by = pack('<Hc0I4c0', #claim.worker, claim.worker, 0, '') }
-  local held, till, starts = pack('<Hc0', #holder, holder), text(shared.till), {}
+  local by = pack('<Hc0I4c0', #claim.worker, claim.worker, 0, '')
+  local held, till, starts = pack('<Hc0', #holder, holder), text(now + claim.lease_for), {}
   local at, begun, leases, n = M.cache('at'), {}, {}, 0
   local is_exhausted, is_handed_over, found, removed = false, false, {}, {}
   while claim.taken < claim.limit and claim.expired < MAX_PER_CLAIM and claim.parked < MAX_PER_CLAIM and not is_handed_over do
@@ -277,7 +261,7 @@ function M.take(claim, all_queue_lanes, seqs, heads)
     end
     local start = starts[head]
     if not start then
-      start = M.start_of(claim, shared, head)
+      start = M.start_of(claim, by, head)
       starts[head] = start
       found[#found + 1] = start
     end
@@ -322,7 +306,7 @@ function M.take(claim, all_queue_lanes, seqs, heads)
       claim.taken = claim.taken + 1
       queue_lanes.room, queue_lanes.served = queue_lanes.room - 1 - #mates, queue_lanes.served + 1 + #mates
     else
-      if start.ends ~= 0 then M.end_wait(seq, start.marks) end
+      if start.ends ~= 0 then M.end_wait({ seq = seq, marks = start.marks }) end
       if needs then M.take_slots(needs, seq, start.is_retry) end
       local name = record:sub(61, stop)
       if start.n % 200 == 0 then

@@ -208,7 +208,7 @@ function M.prepare_needs(class)
 end
 
 function M.head_of_class(class, marks)
-  local head = pack(K.HEAD, class.state, 0, 0, marks, class.priority, class.timed, class.lane, 0, 0, 1,
+  local head = pack(HEAD, class.state, 0, 0, marks, class.priority, class.timed, class.lane, 0, 0, 1,
     0, 0, class.x, class.y, NONE)
   class.heads[marks] = head
   return head

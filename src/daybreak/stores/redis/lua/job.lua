@@ -13,14 +13,14 @@
 -- group   seq -> the head of the batch call that a running job is in, and of a head how many jobs the call has; the flag
 --         GROUPED says that a job is in one
 -- left    head -> how many jobs of its call still run
-local HEAD = K.HEAD .. 'Hc0Hc0'
+local RECORD = HEAD .. 'Hc0Hc0'
 
 function M.job_of(seq)
   local record = M.hget('at', seq)
   if not record then return nil end
   local job, at = { seq = seq }, nil
   job.state, job.reason, job.flags, job.marks, job.priority, job.clock, job.lane, job.attempt, job.fence, job.n,
-    job.lost, job.timeouts, job.x, job.y, job.started, job.id, job.holder, at = unpack_from(HEAD, record)
+    job.lost, job.timeouts, job.x, job.y, job.started, job.id, job.holder, at = unpack_from(RECORD, record)
   if M.has(job.marks, K.NEEDS) then job.since, job.on, job.needs, at = unpack_from(K.NEEDED, record, at) end
   job.history = record:sub(at)
   return job
@@ -30,11 +30,23 @@ function M.needed(job)
   return job.needs and pack(K.NEEDED, job.since, job.on, #job.needs, job.needs) or ''
 end
 
-function M.save(job)
-  M.hset('at', job.seq, pack(HEAD,
-    job.state, job.reason, job.flags, job.marks, job.priority, job.clock, job.lane, job.attempt, job.fence, job.n,
-    job.lost, job.timeouts, job.x, job.y, job.started, #job.id, job.id, #job.holder, job.holder)
+function M.head_of(job)
+  return pack(HEAD, job.state, job.reason, job.flags, job.marks, job.priority, job.clock, job.lane, job.attempt,
+    job.fence, job.n, job.lost, job.timeouts, job.x, job.y, job.started)
+end
+
+function M.save(job, head)
+  M.hset('at', job.seq, (head or M.head_of(job)) .. pack('<Hc0Hc0', #job.id, job.id, #job.holder, job.holder)
     .. M.needed(job) .. job.history)
+end
+
+-- Stores a job that a transition has given a new head and event.
+function M.apply(job, head, line)
+  job.state, job.reason, job.flags, job.marks, job.priority, job.clock, job.lane, job.attempt, job.fence, job.n,
+    job.lost, job.timeouts, job.x, job.y, job.started = unpack_from(HEAD, head)
+  M.record(job, line)
+  M.enter(job)
+  M.save(job, head)
 end
 
 function M.mark(job, bit_, name, value)
@@ -174,6 +186,24 @@ function M.forget_expiry(job)
     job.marks = job.marks - K.EXPIRY
     M.zset('expiring', job.seq, false)
   end
+end
+
+-- -- leases -----------------------------------------------------------------------------------------------------------
+
+-- Note, progress and expiry end with the wait.
+function M.end_wait(job)
+  M.forget_expiry(job)
+  M.mark(job, K.NOTE, 'note', false)
+  M.mark(job, K.PROGRESS, 'progress', false)
+end
+
+-- Leases one job. What it needs is taken already. Most claims lease jobs without loading them: see claim.lua.
+function M.begin_lease(job, flags, lease_for, by, holder)
+  M.leave(job)
+  M.end_wait(job)
+  job.on, job.since, job.holder = 0, NONE, holder
+  local start = started(M.head_of(job), flags, now, wall, lease_for, by)
+  M.apply(job, start.head, start.line)
 end
 
 -- -- unique names and idempotency keys --------------------------------------------------------------------------------

@@ -5,10 +5,8 @@
 -- It comes before the prelude: defining the functions of the general path would take longer than all of this.
 local flags = tonumber(ARGV[3])
 if flags ~= 1 and flags ~= 16 and flags ~= 17 then return nil end
-local call, P, argv, pack, unpack_from, format = redis.call, KEYS[1], ARGV, struct.pack, struct.unpack, string.format
-local band, MAX_JOBS, ROW = bit.band, 500, 500
+local call, P, argv, format, MAX_JOBS, ROW = redis.call, KEYS[1], ARGV, string.format, 500, 500
 local QUEUED, RUNNING, COMPLETED = 2, 3, 5 -- these and all numbers below are as in prelude.lua
-local HEAD = '<BBI2I2BBI4I4dI4I4I4ddd'
 local p, meta, clock = 4, P .. 'meta', call('TIME')
 local kept = call('HMGET', meta, 'time', 'pos', 'look', 'clock', 'needs', 'landing')
 if tonumber(kept[5] or 0) > VERSION then return nil end -- the prelude returns the error
@@ -220,8 +218,7 @@ end
 
 local heads, leases = {}, {}
 if taken > 0 then
-  local till, templates, number = now + lease_for, {}, tonumber(lane)
-  local score = format(whole, till)
+  local templates, score = {}, format(whole, now + lease_for)
   local holder = pack('<Hc0Hc0Hc0', #worker, worker, #name, name, 0, '')
   local held, by = pack('<Hc0', #holder, holder), pack('<Hc0I4c0', #worker, worker, 0, '')
   for i = 1, taken do
@@ -230,15 +227,9 @@ if taken > 0 then
     local head = record:sub(1, 60)
     local start = templates[head]
     if not start then
-      local _, _, _, marks, priority, _, _, attempt, fence, n, lost, timeouts = unpack_from(HEAD, head)
-      attempt, fence, n = attempt + 1, fence + 1, n + 1
-      if band(marks, 65373) ~= 0 or n % 200 == 0 or (band(marks, 128) ~= 0 and attempt > 1) then return nil end
-      start = {
-        head = pack(HEAD, RUNNING, 0, leased, marks, priority, 0, number, attempt, fence, n, lost, timeouts, till,
-          lease_for, wall),
-        line = pack('<BBBBI4dddI4', 2, RUNNING, 0, 255, n, wall, -1, fence, attempt) .. by,
-        cell = number * 16 + priority, count = 0, needs_resources = band(marks, 128) ~= 0,
-      }
+      start = started(head, leased, now, wall, lease_for, by)
+      start.cell, start.needs_resources = start.lane * 16 + start.priority, band(start.marks, 128) ~= 0
+      if band(start.marks, 65373) ~= 0 or start.n % 200 == 0 or (start.needs_resources and start.attempt > 1) then return nil end
       templates[head], starts[#starts + 1] = start, start
     end
     local low, high = record:byte(61, 62)

@@ -67,7 +67,6 @@ local K = {
   -- the clock of a delay
   STEADY = 1, WALL = 2,
   REASON_ERROR = 1, REASON_EXPIRED = 4, REASON_SHED = 5,
-  HEAD = '<BBI2I2BBI4I4dI4I4I4ddd', -- 60 bytes: state, reason, flags, marks, priority, clock, lane, attempt, fence, n, ...
   HELD = '<Hc0Hc0Hc0', -- the holder of a lease: worker, call, who requested a cancel
   NEEDED = '<dHI4c0', -- blocked since, index of the need it is blocked on, its packed needs
   RETRIES = 32768, -- added to that index: blocked because the retries of that need are limited

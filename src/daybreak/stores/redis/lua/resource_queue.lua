@@ -332,26 +332,12 @@ function M.grant(job)
   end
 end
 
--- A fence that is higher than that of all earlier holders: what a lock protects is guarded by comparing fences.
-local function raise_fence(job, needs)
-  job.fence = job.fence + 1
-  for i = 1, #needs do job.fence = math.max(job.fence, M.gauge(needs[i].resource).fence + 1) end
-  for i = 1, #needs do M.gauge(needs[i].resource).fence = job.fence end
-end
-
 function M.lease_to_holder(job, needs)
   local worker = needs.holder
   M.take_slots(needs, job.seq, job.attempt > 0)
-  M.leave(job)
-  M.forget_expiry(job)
-  M.mark(job, K.NOTE, 'note', false)
-  M.mark(job, K.PROGRESS, 'progress', false)
-  raise_fence(job, needs)
-  job.state, job.on, job.since, job.attempt = RUNNING, 0, NONE, job.attempt + 1
-  job.x, job.y, job.started = now + needs.hold_for, needs.hold_for, wall
-  job.holder = pack(K.HELD, #worker, worker, 0, '', 0, '')
-  M.change(job, K.started, RUNNING, worker, nil, nil, nil, job.fence, job.attempt)
-  M.enter(job)
-  M.save(job)
+  -- Its fence is higher than those of all earlier holders: what a lock protects is guarded by comparing fences.
+  for i = 1, #needs do job.fence = math.max(job.fence, M.gauge(needs[i].resource).fence) end
+  M.begin_lease(job, 0, needs.hold_for, pack('<Hc0I4c0', #worker, worker, 0, ''), pack(K.HELD, #worker, worker, 0, '', 0, ''))
+  for i = 1, #needs do M.gauge(needs[i].resource).fence = job.fence end
   finals[#finals + 1] = M.size_of(job.id) .. job.id
 end

@@ -215,7 +215,7 @@ end
 -- Most jobs complete, and most that were claimed together have equal heads: their new heads are computed once.
 
 function M.outcome_of(batch, fate, head)
-  local state, _, flags, marks, priority, _, lane, _, fence, n, _, _, _, _, started = unpack_from(K.HEAD, head)
+  local state, _, flags, marks, priority, _, lane, _, fence, n, _, _, _, _, started = unpack_from(HEAD, head)
   if state ~= RUNNING or fence ~= fate.fence or fate.state ~= COMPLETED or fate.parts > HAS_RESULT
     or band(flags, 65280 + K.CANCELLING) ~= 0 or band(marks, 65535 - K.PROGRESS - K.NEEDS) ~= 0
     or (n + 1) % 200 == 0 then
@@ -228,7 +228,7 @@ function M.outcome_of(batch, fate, head)
   if M.settings_of(queue).max_running then M.wake_work(queue) end
   local purge_at = fate.keep < 0 and NONE or now + fate.keep
   return {
-    head = pack(K.HEAD, COMPLETED, fate.reason, 0, marks, priority, 0, lane, fate.attempt, fence, n, fate.lost,
+    head = pack(HEAD, COMPLETED, fate.reason, 0, marks, priority, 0, lane, fate.attempt, fence, n, fate.lost,
       fate.timeouts, wall, purge_at, started),
     line = fate.event .. pack('<I4dd', n, wall, NONE) .. fate.tail,
     purge = purge_at ~= NONE and text(purge_at), lane = lane, priority = priority, count = 0,

@@ -6,7 +6,7 @@
 --
 -- KEYS[1], ARGV[1], ARGV[2]  as in prelude.lua
 -- queue, task, tail of the event, priority, keep_completed, keep_failed, packed needs; then id and packed spec of each job
-local call, P, pack, format = redis.call, KEYS[1], struct.pack, string.format
+local call, P, format = redis.call, KEYS[1], string.format
 local meta, clock = P .. 'meta', call('TIME')
 local found = call('HMGET', meta, 'time', 'seq', 'pos', 'clock', 'needs')
 local offset, shown = tonumber(found[4] or 0), clock[1] * 1000000 + clock[2] + tonumber(ARGV[2])
@@ -30,17 +30,17 @@ local needs, count = ARGV[9], (#ARGV - 9) / 2
 local lane, settings = call('HGET', P .. 'lanes:' .. queue, task), call('HGET', P .. 'settings', queue)
 if not lane then return { stamp, false, 0 } end
 if settings then
-  local _, aging, _, capacity = struct.unpack('<BBdd', settings)
+  local _, aging, _, capacity = unpack_from('<BBdd', settings)
   if aging == 1 or capacity >= 0 then return { stamp, false, 1 } end
 end
 local marks, needed = 0, ''
 if needs ~= '' then
   marks, needed = 128, pack('<dHI4c0', -1, 0, #needs, needs)
-  local _, _, _, at = struct.unpack('<BdHc0', needs)
+  local _, _, _, at = unpack_from('<BdHc0', needs)
   while at <= #needs do
-    local resource, _, past = struct.unpack('<Hc0d', needs, at)
+    local resource, _, past = unpack_from('<Hc0d', needs, at)
     local gauge = call('HGET', P .. 'gauge', resource)
-    if gauge and struct.unpack('<d', gauge) >= 0 then return { stamp, false, 1 } end
+    if gauge and unpack_from('<d', gauge) >= 0 then return { stamp, false, 1 } end
     at = past
   end
 end
@@ -63,7 +63,7 @@ if before > server + 1000000 then call('HSET', meta, 'back', 1) end
 
 local rank = priority == 0 and 0 or 4503599627370464 + priority
 local score = format(whole, rank)
-local head = pack('<BBI2I2BBI4I4dI4I4I4ddd', 2, 0, 0, marks, priority, 0, tonumber(lane), 0, 0, 1, 0, 0, rank, -1, -1)
+local head = pack(HEAD, 2, 0, 0, marks, priority, 0, tonumber(lane), 0, 0, 1, 0, 0, rank, -1, -1)
 local prefix = pack('<ddd', wall, tonumber(ARGV[7]), tonumber(ARGV[8]))
 local line = pack('<BBBBI4dd', 0, 2, 0, priority, 1, wall, -1) .. tail
 local at, jobs, by_id, queued, all, rows, sizes = {}, {}, {}, {}, {}, {}, {}
