@@ -15,8 +15,8 @@ NEEDS: Final = 1
 class Script:
     """`reads`: the script changes nothing, so that it can be repeated. `standalone`: it has no prelude. `prelude_only`:
     it has the prelude and no other part, because a client that has not logged in may send at most 16 KiB. `fast_path`
-    is tried first and returns nil if the rest is needed. All others begin with the transitions, which the fast paths share
-    with the general path."""
+    is tried first and returns nil if the rest is needed. All but `prelude_only` begin with the transitions, which the
+    fast paths share with the general path."""
 
     __slots__ = ("name", "reads", "sha", "text")
 

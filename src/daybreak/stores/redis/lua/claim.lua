@@ -230,10 +230,16 @@ function M.in_calls(seqs)
   return seqs, count
 end
 
+-- Jobs with equal heads get leases with equal heads, which are computed once.
 function M.start_of(claim, by, head)
-  local start = started(head, claim.flags, now, wall, claim.lease_for, by)
-  start.expires, start.needs, start.is_retry = M.has(start.marks, K.EXPIRY), M.has(start.marks, K.NEEDS), start.attempt > 1
-  if start.needs then M.have('gauge') end -- only this part: a lookup would load job.lua first
+  local _, _, _, marks, priority, _, lane, attempt, fence, n, lost, timeouts = unpack_from(HEAD, head)
+  if M.has(marks, K.NEEDS) then M.have('gauge') end -- only this part: a lookup would load job.lua first
+  local start = {
+    marks = marks, ends = band(marks, K.NOTE + K.PROGRESS + K.EXPIRY), lane = lane, priority = priority, n = n + 1, count = 0,
+    expires = M.has(marks, K.EXPIRY), needs = M.has(marks, K.NEEDS), is_retry = attempt > 0,
+  }
+  start.head, start.line = started(claim.flags, marks, priority, lane, attempt, fence, n, lost, timeouts, now, wall,
+    claim.lease_for, by)
   return start
 end
 

@@ -169,19 +169,17 @@ end
 
 -- Completes a waiting job with a known result.
 local function complete(job, entry, counts_as)
-  M.leave(job)
-  job.state, job.reason = COMPLETED, 0
   M.mark(job, K.NOTE, 'note', false)
-  M.mark(job, K.FAILURE, 'failure', false)
-  M.mark(job, K.CHECKPOINT, 'checkpoint', false)
   point(job, entry, entry.job)
   entry.hits, entry.used = entry.hits + 1, now
   local _, keep = unpack_from('<dd', M.hget('job', job.seq))
-  M.close(job, keep)
   M.count(job.lane, job.priority, counts_as, 1, entry.ran)
-  M.change(job, K.completed, COMPLETED, '', cmsgpack.pack({ note = 'result of ' .. entry.job }), nil, nil, nil, job.attempt)
-  M.enter(job)
-  M.save(job)
+  local tail = cmsgpack.pack({ note = 'result of ' .. entry.job })
+  M.complete(job, {
+    reason = 0, parts = 0, attempt = job.attempt, lost = job.lost, timeouts = job.timeouts, keep = keep,
+    event = pack('<BBBB', K.completed, COMPLETED, 0, NO_PRIORITY),
+    tail = pack('<dI4Hc0I4c0', NONE, job.attempt, 0, '', #tail, tail),
+  })
 end
 
 -- Whether a new job of this flight would be completed at once.

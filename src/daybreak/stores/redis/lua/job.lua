@@ -30,13 +30,10 @@ function M.needed(job)
   return job.needs and pack(K.NEEDED, job.since, job.on, #job.needs, job.needs) or ''
 end
 
-function M.head_of(job)
-  return pack(HEAD, job.state, job.reason, job.flags, job.marks, job.priority, job.clock, job.lane, job.attempt,
-    job.fence, job.n, job.lost, job.timeouts, job.x, job.y, job.started)
-end
-
-function M.save(job, head)
-  M.hset('at', job.seq, (head or M.head_of(job)) .. pack('<Hc0Hc0', #job.id, job.id, #job.holder, job.holder)
+function M.save(job)
+  M.hset('at', job.seq, pack(RECORD,
+    job.state, job.reason, job.flags, job.marks, job.priority, job.clock, job.lane, job.attempt, job.fence, job.n,
+    job.lost, job.timeouts, job.x, job.y, job.started, #job.id, job.id, #job.holder, job.holder)
     .. M.needed(job) .. job.history)
 end
 
@@ -46,7 +43,7 @@ function M.apply(job, head, line)
     job.lost, job.timeouts, job.x, job.y, job.started = unpack_from(HEAD, head)
   M.record(job, line)
   M.enter(job)
-  M.save(job, head)
+  M.hset('at', job.seq, head .. pack('<Hc0Hc0', #job.id, job.id, #job.holder, job.holder) .. M.needed(job) .. job.history)
 end
 
 function M.mark(job, bit_, name, value)
@@ -202,8 +199,8 @@ function M.begin_lease(job, flags, lease_for, by, holder)
   M.leave(job)
   M.end_wait(job)
   job.on, job.since, job.holder = 0, NONE, holder
-  local start = started(M.head_of(job), flags, now, wall, lease_for, by)
-  M.apply(job, start.head, start.line)
+  M.apply(job, started(flags, job.marks, job.priority, job.lane, job.attempt, job.fence, job.n, job.lost, job.timeouts,
+    now, wall, lease_for, by))
 end
 
 -- -- unique names and idempotency keys --------------------------------------------------------------------------------
@@ -297,6 +294,16 @@ function M.close(job, keep)
   job.y = keep < 0 and NONE or now + keep
   M.release_unique(job)
   finals[#finals + 1] = M.size_of(job.id) .. job.id
+end
+
+-- Completes one job. Whether it has a result of its own is marked already. Most settlements complete jobs without loading
+-- them: see settle.lua.
+function M.complete(job, fate)
+  M.leave(job)
+  M.mark(job, K.FAILURE, 'failure', false)
+  M.mark(job, K.CHECKPOINT, 'checkpoint', false)
+  M.close(job, fate.keep)
+  M.apply(job, completed(fate, job.marks, job.priority, job.lane, job.fence, job.n, job.started, now, wall))
 end
 
 local REASON_NAMES = { [K.REASON_ERROR] = 'error', [K.REASON_EXPIRED] = 'expired', [K.REASON_SHED] = 'shed' }

@@ -28,11 +28,11 @@ local whole = format('%d', 4503599627370496) == '4503599627370496' and '%d' or '
 local fates, runs, seqs, names, ended, results, result_args = {}, {}, {}, {}, 0, {}, 0
 if flags ~= 16 then
   for i = 1, tonumber(argv[p]) do
-    local state, reason, kept, attempt, lost, timeouts, fence, _, keep = unpack_from('<BBBI4I4I4ddd', argv[p + 1])
-    if state ~= COMPLETED or kept > 1 or attempt ~= 1 or argv[p + 4] ~= 'completed' then return nil end
+    local state, reason, parts, attempt, lost, timeouts, fence, _, keep = unpack_from('<BBBI4I4I4ddd', argv[p + 1])
+    if state ~= COMPLETED or parts > 1 or attempt ~= 1 or argv[p + 4] ~= 'completed' then return nil end
     fates[i] = {
-      reason = reason, kept = kept, lost = lost, timeouts = timeouts, fence = fence, event = argv[p + 2],
-      tail = argv[p + 3], known = {}, purge_at = keep < 0 and -1 or now + keep,
+      reason = reason, parts = parts, attempt = attempt, lost = lost, timeouts = timeouts, fence = fence, keep = keep,
+      event = argv[p + 2], tail = argv[p + 3], known = {},
     }
     p = p + 4
   end
@@ -44,7 +44,7 @@ if flags ~= 16 then
     p = p + 3
     for j = ended + 1, ended + count do
       seqs[j], names[j], p = argv[p + 1], argv[p + 2], p + 2
-      if fate.kept == 1 then
+      if fate.parts == 1 then
         results[result_args + 1], results[result_args + 2] = seqs[j], argv[p + 1]
         result_args, p = result_args + 2, p + 1
       end
@@ -171,7 +171,7 @@ if total > 0 then found = call('HMGET', P .. 'at', unpack(seqs)) end
 for i = 1, #runs do
   local run = runs[i]
   local fate, known = run.fate, run.fate.known
-  local purge = fate.purge_at >= 0 and format(whole, fate.purge_at)
+  local purge = fate.keep >= 0 and format(whole, now + fate.keep)
   for j = run.before + 1, run.before + run.count do
     local seq = seqs[j]
     local record, id = found[j], names[j]
@@ -181,19 +181,14 @@ for i = 1, #runs do
     local head = record:sub(1, 60)
     local outcome = known[head]
     if not outcome then
-      local state, _, held, marks, priority, _, number, _, fence, n, _, _, _, _, started = unpack_from(HEAD, head)
-      n = n + 1
+      local state, _, held, marks, priority, _, number, _, fence, n, _, _, _, _, started_at = unpack_from(HEAD, head)
       if state ~= RUNNING or fence ~= fate.fence or band(held, 65281) ~= 0 or band(marks, 65399) ~= 0
-        or n % 200 == 0 or not ends_wake_nobody(number) then
+        or (n + 1) % 200 == 0 or not ends_wake_nobody(number) then
         return nil
       end
       local cell = number * 16 + priority
-      outcome = {
-        head = pack(HEAD, COMPLETED, fate.reason, 0, marks + 16 * fate.kept, priority, 0, number, 1, fence, n, fate.lost,
-          fate.timeouts, wall, fate.purge_at, started),
-        line = fate.event .. pack('<I4dd', n, wall, -1) .. fate.tail, cell = cell, count = 0,
-        needs_resources = band(marks, 128) ~= 0,
-      }
+      outcome = { cell = cell, count = 0, needs_resources = band(marks, 128) ~= 0 }
+      outcome.head, outcome.line = completed(fate, marks, priority, number, fence, n, started_at, now, wall)
       sums[cell] = sums[cell] or { completed = 0, ran = 0, first = 0, waited = 0, longest = 0 }
       known[head], outcomes[#outcomes + 1] = outcome, outcome
     end
@@ -218,7 +213,7 @@ end
 
 local heads, leases = {}, {}
 if taken > 0 then
-  local templates, score = {}, format(whole, now + lease_for)
+  local templates, number, score = {}, tonumber(lane), format(whole, now + lease_for)
   local holder = pack('<Hc0Hc0Hc0', #worker, worker, #name, name, 0, '')
   local held, by = pack('<Hc0', #holder, holder), pack('<Hc0I4c0', #worker, worker, 0, '')
   for i = 1, taken do
@@ -227,9 +222,11 @@ if taken > 0 then
     local head = record:sub(1, 60)
     local start = templates[head]
     if not start then
-      start = started(head, leased, now, wall, lease_for, by)
-      start.cell, start.needs_resources = start.lane * 16 + start.priority, band(start.marks, 128) ~= 0
-      if band(start.marks, 65373) ~= 0 or start.n % 200 == 0 or (start.needs_resources and start.attempt > 1) then return nil end
+      local _, _, _, marks, priority, _, _, attempt, fence, n, lost, timeouts = unpack_from(HEAD, head)
+      if band(marks, 65373) ~= 0 or (n + 1) % 200 == 0 or (band(marks, 128) ~= 0 and attempt > 0) then return nil end
+      start = { cell = number * 16 + priority, count = 0, needs_resources = band(marks, 128) ~= 0 }
+      start.head, start.line =
+        started(leased, marks, priority, number, attempt, fence, n, lost, timeouts, now, wall, lease_for, by)
       templates[head], starts[#starts + 1] = start, start
     end
     local low, high = record:byte(61, 62)

@@ -114,7 +114,8 @@ end
 
 -- -- the general path, one by one -------------------------------------------------------------------------------------
 
-function M.write_settlement(job, fate, batch, i)
+-- An attempt that did not complete its job ends; returns the job's state.
+function M.end_attempt(job, fate, checkpoint, failure)
   local state, delay, line = fate.state, fate.delay, fate.event
   if M.has(job.flags, K.SUSPENDING) and (state == QUEUED or state == SCHEDULED) then
     state, delay = SUSPENDED, NONE
@@ -122,17 +123,11 @@ function M.write_settlement(job, fate, batch, i)
   end
   M.leave(job)
   job.attempt, job.lost, job.timeouts = fate.attempt, fate.lost, fate.timeouts
-  if batch.checkpoints[i] then M.mark(job, K.CHECKPOINT, 'checkpoint', batch.checkpoints[i]) end
-  if batch.failures[i] then M.mark(job, K.FAILURE, 'failure', batch.failures[i]) end
-  M.mark(job, K.NOTE, 'note', batch.notes[i])
+  if checkpoint then M.mark(job, K.CHECKPOINT, 'checkpoint', checkpoint) end
+  if failure then M.mark(job, K.FAILURE, 'failure', failure) end
   job.y = NONE
   if delay >= 0 then job.clock, job.y = K.STEADY, now + delay end
   job.state, job.reason = state, fate.reason
-  if state == COMPLETED then
-    M.mark(job, K.RESULT, 'result', batch.results[i])
-    M.mark(job, K.FAILURE, 'failure', false)
-    M.mark(job, K.CHECKPOINT, 'checkpoint', false)
-  end
   if state >= COMPLETED then
     M.close(job, fate.keep)
   else
@@ -142,6 +137,18 @@ function M.write_settlement(job, fate, batch, i)
   M.record(job, line .. pack('<I4dd', job.n, wall, M.due_at(job)) .. fate.tail)
   M.enter(job)
   M.save(job)
+  return state
+end
+
+function M.write_settlement(job, fate, batch, i)
+  M.mark(job, K.NOTE, 'note', batch.notes[i])
+  local state = fate.state
+  if state == COMPLETED then
+    M.mark(job, K.RESULT, 'result', batch.results[i])
+    M.complete(job, fate)
+  else
+    state = M.end_attempt(job, fate, batch.checkpoints[i], batch.failures[i])
+  end
   if not M.has(job.marks, K.FLIGHT) then return end
   if state == COMPLETED then
     M.deliver(job, ran_of(batch, i))
@@ -215,25 +222,21 @@ end
 -- Most jobs complete, and most that were claimed together have equal heads: their new heads are computed once.
 
 function M.outcome_of(batch, fate, head)
-  local state, _, flags, marks, priority, _, lane, _, fence, n, _, _, _, _, started = unpack_from(HEAD, head)
+  local state, _, flags, marks, priority, _, lane, _, fence, n, _, _, _, _, started_at = unpack_from(HEAD, head)
   if state ~= RUNNING or fence ~= fate.fence or fate.state ~= COMPLETED or fate.parts > HAS_RESULT
     or band(flags, 65280 + K.CANCELLING) ~= 0 or band(marks, 65535 - K.PROGRESS - K.NEEDS) ~= 0
     or (n + 1) % 200 == 0 then
     return false
   end
-  n = n + 1
   if M.has(marks, K.NEEDS) then M.have('gauge') end
-  if fate.parts == HAS_RESULT then marks = marks + K.RESULT end
   local queue = M.queue_of(lane)
   if M.settings_of(queue).max_running then M.wake_work(queue) end
-  local purge_at = fate.keep < 0 and NONE or now + fate.keep
-  return {
-    head = pack(HEAD, COMPLETED, fate.reason, 0, marks, priority, 0, lane, fate.attempt, fence, n, fate.lost,
-      fate.timeouts, wall, purge_at, started),
-    line = fate.event .. pack('<I4dd', n, wall, NONE) .. fate.tail,
-    purge = purge_at ~= NONE and text(purge_at), lane = lane, priority = priority, count = 0,
+  local outcome = {
+    purge = fate.keep >= 0 and text(now + fate.keep), lane = lane, priority = priority, count = 0,
     needs = M.has(marks, K.NEEDS), sum = attempts_of(batch, fate, lane, priority),
   }
+  outcome.head, outcome.line = completed(fate, marks, priority, lane, fence, n, started_at, now, wall)
+  return outcome
 end
 
 function M.settle_all(batch)
