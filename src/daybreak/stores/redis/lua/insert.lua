@@ -195,8 +195,9 @@ function M.prepare(class, settings)
   class.expiry = class.expires >= 0 and text(now + class.expires)
   class.heads = {}
   class.prefix = pack('<ddd', wall, class.keep, class.keep_failed)
-  class.line = pack('<BBBBI4dd', K.submitted, class.state, 0, class.priority, 1, wall,
-    class.state == SCHEDULED and class.y or NONE) .. class.tail
+  class.marks = (class.expiring and K.EXPIRY or 0) + (class.needs and K.NEEDS or 0) + (class.flies ~= 0 and K.FLIGHT or 0)
+    + (class.batch and K.BATCH or 0)
+  M.accept(class, 0)
   if not class.waits_for and (class.flies == 0 or class.state == SCHEDULED) then M.wake_work(class.queue) end
 end
 
@@ -207,11 +208,11 @@ function M.prepare_needs(class)
   return M.needed(class)
 end
 
-function M.head_of_class(class, marks)
-  local head = pack(HEAD, class.state, 0, 0, marks, class.priority, class.timed, class.lane, 0, 0, 1,
-    0, 0, class.x, class.y, NONE)
-  class.heads[marks] = head
-  return head
+-- The head of jobs of a class that have these marks besides those of the class. The event is the same for all.
+function M.accept(class, marks)
+  class.heads[marks], class.line =
+    accepted(class.state, class.marks + marks, class.priority, class.timed, class.lane, class.x, class.y, wall, class.tail)
+  return class.heads[marks]
 end
 
 -- Whether a job is completed at once, because its result is known: then it takes no room.
@@ -293,21 +294,11 @@ function M.insert_all(batch, bounded)
         last = last + 1
         local seq = format(K.SEQ, last)
         local marks, line = ties and M.accept_ties(seq, id, ties) or 0, nil
-        if class.expiring then
-          marks = marks + K.EXPIRY
-          class.expiring[seq], line = M.wait_limit(class, settings)
-        end
-        if class.needs then marks = marks + K.NEEDS end
-        if class.flies ~= 0 then
-          marks = marks + K.FLIGHT
-          M.hset('flies', seq, batch.flights[i])
-        end
-        if class.batch then
-          marks = marks + K.BATCH
-          M.hset('batch', seq, class.batch)
-        end
+        if class.expiring then class.expiring[seq], line = M.wait_limit(class, settings) end
+        if class.flies ~= 0 then M.hset('flies', seq, batch.flights[i]) end
+        if class.batch then M.hset('batch', seq, class.batch) end
         local size = M.size_of(id)
-        at[seq] = (class.heads[marks] or M.head_of_class(class, marks)) .. size .. id .. '\0\0' .. class.needed
+        at[seq] = (class.heads[marks] or M.accept(class, marks)) .. size .. id .. '\0\0' .. class.needed
           .. (line or '')
         jobs[seq] = class.prefix .. batch.bodies[i]
         seq_of_id[id] = seq

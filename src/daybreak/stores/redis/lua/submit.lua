@@ -63,9 +63,8 @@ if before > server + 1000000 then call('HSET', meta, 'back', 1) end
 
 local rank = priority == 0 and 0 or 4503599627370464 + priority
 local score = format(whole, rank)
-local head = pack(HEAD, 2, 0, 0, marks, priority, 0, tonumber(lane), 0, 0, 1, 0, 0, rank, -1, -1)
+local head, line = accepted(2, marks, priority, 0, tonumber(lane), rank, -1, wall, tail)
 local prefix = pack('<ddd', wall, tonumber(ARGV[7]), tonumber(ARGV[8]))
-local line = pack('<BBBBI4dd', 0, 2, 0, priority, 1, wall, -1) .. tail
 local at, jobs, by_id, queued, all, rows, sizes = {}, {}, {}, {}, {}, {}, {}
 for i = 1, count do
   local id, seq, a, b = ids[i], format(padded, last + i), 2 * i - 1, 2 * i

@@ -4,6 +4,12 @@
 local pack, unpack_from, band = struct.pack, struct.unpack, bit.band
 local HEAD = '<BBI2I2BBI4I4dI4I4I4ddd' -- 60 bytes: state, reason, flags, marks, priority, clock, lane, attempt, fence, n, ...
 
+-- A job is accepted. `y` is when it falls due, or -1.
+local function accepted(state, marks, priority, clock, lane, x, y, wall, tail)
+  return pack(HEAD, state, 0, 0, marks, priority, clock, lane, 0, 0, 1, 0, 0, x, y, -1),
+    pack('<BBBBI4dd', 0, state, 0, priority, 1, wall, y) .. tail
+end
+
 -- A lease starts: note, progress and expiry end with the wait. `by` is the end of the event.
 local function started(flags, marks, priority, lane, attempt, fence, n, lost, timeouts, now, wall, lease_for, by)
   attempt, fence, n = attempt + 1, fence + 1, n + 1
