@@ -15,6 +15,26 @@ from daybreak.stores.redis.scripts import Script
 from daybreak.testing import StoreContract
 
 BUGS = {
+    "fence_stays": (
+        "attempt, fence, n = attempt + 1, fence + 1, n + 1",
+        "attempt, n = attempt + 1, n + 1",
+        "test_fences_only_grow",
+    ),
+    "holders_have_one_fence": (
+        "job.fence = math.max(job.fence, M.gauge(needs[i].resource).fence)",
+        "job.fence = job.fence",
+        "test_every_holder_has_a_higher_fence_than_all_before",
+    ),
+    "result_is_not_marked": (
+        "then marks = marks + 16 end",
+        "then marks = marks end",
+        "test_every_byte_of_a_result_comes_back",
+    ),
+    "scheduled_job_has_no_time": (
+        "0, 0, 1, 0, 0, x, y, -1)",
+        "0, 0, 1, 0, 0, x, -1, -1)",
+        "test_a_resumed_job_still_waits_for_its_time",
+    ),
     "follower_without_leader": (
         "    entry.leader = nil\n    hand_over(entry)\n",
         "    entry.leader = nil\n",
