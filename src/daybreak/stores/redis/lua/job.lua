@@ -37,7 +37,8 @@ function M.save(job)
     .. M.needed(job) .. job.history)
 end
 
--- Stores a job that a transition has given a new head and event.
+-- Stores a job that a transition has given a new head and event. The head is not packed again, which is slow: `enter` must
+-- not change what is in it.
 function M.apply(job, head, line)
   job.state, job.reason, job.flags, job.marks, job.priority, job.clock, job.lane, job.attempt, job.fence, job.n,
     job.lost, job.timeouts, job.x, job.y, job.started = unpack_from(HEAD, head)

@@ -1,4 +1,4 @@
--- The start of every script: the clock, the arguments, codes, and the state of the running script.
+-- What every script has first: the clock, the arguments, codes, and the state of the running script.
 --
 -- KEYS[1]  the prefix of the namespace; every key is derived from it and so lives in its slot
 -- ARGV[1]  the time, microseconds since 1970. Empty: use the server's clock. '~' and a time: use the server's clock, but if
