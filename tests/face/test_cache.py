@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import os
 import threading
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import pytest
 
@@ -136,6 +137,33 @@ def test_elements_of_a_batch_task_are_known_one_by_one(app):
     assert sorted(item for items in runs for item in items) == [1, 2, 3, 4]
     hit = squares.submit(3)
     assert (hit.state(), hit.result()) == (State.COMPLETED, 9)
+
+
+def test_items_that_may_lack_a_key_are_known_too(app):
+    class Fields(TypedDict):
+        vin: float
+        label: NotRequired[str]
+
+    def halve(items) -> list[float]:
+        return [item["vin"] / 2 for item in items]
+
+    halve.__annotations__["items"] = list[Fields]
+    task = app.batch_task(cache=True)(halve)
+    with app.worker():
+        assert task.submit({"vin": 24.0}).result("20s") == 12.0
+    assert task.submit(vin=24.0).state() is State.COMPLETED
+    assert task.submit(vin=24.0, label="").state() is State.QUEUED
+
+
+def test_a_secret_may_be_a_default(app):
+    @app.task(cache=True)
+    def fetch(page: int, pin: Secret[str] = Secret("1234")) -> int:  # noqa: B008
+        return page
+
+    with app.worker():
+        assert fetch.submit(1).result("20s") == 1
+    assert fetch.submit(1, Secret("1234")).state() is State.COMPLETED
+    assert fetch.submit(1, Secret("1235")).state() is State.QUEUED
 
 
 def test_the_digest_of_a_secret_is_of_use_in_its_own_store_only():
@@ -348,6 +376,12 @@ def test_results_can_be_dropped_by_task_by_job_and_all(app):
 # -- why ---------------------------------------------------------------------------------------------------------------
 
 
+async def complete_one(app: Daybreak) -> None:
+    store = (await app.client()).store
+    [lease] = (await store.exchange(Exchange(claim=Claim(worker="w")))).leases
+    await store.exchange(Exchange(settle=[settle(lease, Done(b"1"), chance=0.5, by="w")]))
+
+
 def planted(app: Daybreak, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """Twenty changes of one thing each: what was changed, and what `why` says."""
     model = tmp_path / "model"
@@ -378,13 +412,8 @@ def planted(app: Daybreak, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> l
         task = other.task(name="run", version=now["version"], cache=cache)(names["run"])
         return task.submit(File(model), *now["args"].values(), *now.get("rest", ()), **now.get("more", {}))
 
-    async def complete() -> None:
-        store = (await app.client()).store
-        [lease] = (await store.exchange(Exchange(claim=Claim(worker="w")))).leases
-        await store.exchange(Exchange(settle=[settle(lease, Done(b"1"), chance=0.5, by="w")]))
-
     submit({})
-    app.portal.run(complete())
+    app.portal.run(complete_one(app))
     changes: list[tuple[str, dict[str, Any]]] = [
         *[(f"argument {name}", {"args": {**base["args"], name: value}}) for name, value in (
             ("a", 1.0000000000000002), ("b", -2.0), ("names", ["y"]), ("table", {"k": 1, "l": 2}), ("note", ""),
@@ -459,6 +488,23 @@ def test_why_says_that_a_result_was_known_and_is_no_longer(app):
         assert why.text.startswith(f"job {before.id} computed the same before")
         assert (why.outcome, why.differences) == ("computed", ())
     assert app.cache.why(first).text.startswith("nothing else is known")
+
+
+def test_why_says_where_a_difference_is_that_the_values_do_not_show(app):
+    texts = []
+    for low, label in ((0.5, "a" * 100), (0.5, "a" * 101), (0.7, "a" * 101)):
+        kind = enum.Enum("Gain", {"LOW": low, "HIGH": 2.0})
+
+        def run(gain, label: str) -> None: ...
+
+        run.__annotations__["gain"] = kind
+        other = Daybreak("memory://")
+        other._open_sessions = app._sessions  # the same store, other code
+        job = other.task(name="run", cache=True)(run).submit(kind["LOW"], label)
+        texts.append(app.cache.why(job).text)
+        app.portal.run(complete_one(app))
+    assert "the argument 'label', beyond what is shown of it: \"aaa" in texts[1]
+    assert "the argument 'gain', in a default or a value of an enum: \"LOW\"" in texts[2]
 
 
 def test_why_tells_of_hits_followers_and_jobs_without_a_cache(app):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import math
 import sys
 import types
@@ -9,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,6 +89,40 @@ def test_dicts_with_other_keys_than_text_have_no_order_either():
 def test_floats_are_exact(one, other):
     same = one == other and math.copysign(1, one) == math.copysign(1, other)
     assert (key_of(simulate, "m", one) == key_of(simulate, "m", other)) is same
+
+
+def test_a_default_that_a_model_does_not_store_counts():
+    def settings(rtol: float) -> Any:
+        return pydantic.create_model("Settings", model=(str, ...), rtol=(float, rtol))
+
+    def key(rtol: float, annotate: Callable[[Any], Any], place: Callable[[Any], Any]) -> Key:
+        def run(setup, **more): ...
+
+        kind = settings(rtol)
+        run.__annotations__ = {"setup": annotate(kind), "more": annotate(kind)}
+        return key_of(run, place(kind(model="buck")), other=place(kind(model="buck")))
+
+    def same(kind: Any) -> Any:
+        return kind
+
+    for annotate, place in ((same, same), (lambda kind: dict[str, list[kind]] | None, lambda value: {"a": [value]})):
+        before = key(1e-3, annotate, place)
+        assert before == key(1e-3, annotate, place)
+        assert changed(before, key(1e-6, annotate, place)) == {"argument setup", "argument other"}
+
+
+def test_an_enum_counts_by_its_values():
+    def key(low: Any, annotate: Callable[[Any], Any]) -> Key:
+        def run(gain) -> None: ...
+
+        kind = enum.Enum("Gain", {"LOW": low, "HIGH": 2.0})
+        run.__annotations__ = {"gain": annotate(kind)}
+        return key_of(run, kind["LOW"])
+
+    for annotate in (lambda kind: kind, lambda kind: Literal[kind.LOW]):
+        before = key(0.5, annotate)
+        assert before == key(0.5, annotate)
+        assert changed(before, key(0.7, annotate)) == {"argument gain"}
 
 
 def test_a_file_counts_by_its_content(tmp_path):
@@ -264,6 +300,15 @@ def test_secrets_count_and_cannot_be_guessed_from_a_digest():
     assert changed(one, keys.key(other, around, SEAL)) == {"argument pin"}
     # With another seal, the same secret has another digest: without the seal, no guess can be checked.
     assert changed(one, keys.key(encoded, around, b"x" * 32)) == {"argument pin"}
+
+
+def test_a_secret_default_is_sealed_like_a_secret_that_is_passed():
+    def run(vin: float, pin: Secret[str] = Secret("1234")) -> None: ...  # noqa: B008
+
+    assert key_of(run, 1.0) == key_of(run, 1.0, Secret("1234")) != key_of(run, 1.0, Secret("1235"))
+    definition = Definition(run)
+    keys = CacheKeys(definition, Cache())
+    assert keys.needs_seal(definition.arguments.encode((1.0,), {}), keys.surroundings())
 
 
 def test_environment_variables_are_sealed_and_values_in_a_dict_only_if_secret(monkeypatch):

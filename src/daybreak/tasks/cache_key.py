@@ -64,7 +64,12 @@ class CacheKeys:
 
     def needs_seal(self, encoded: bytes, around: Surroundings) -> bool:
         """Whether the key of the store is needed for the key of a job with these arguments."""
-        return bool(around.variables) or has_secret(encoded) or any(map(has_secret, around.forms.values()))
+        return (
+            bool(around.variables)
+            or has_secret(encoded)
+            or any(map(has_secret, around.forms.values()))
+            or self._definition.arguments.has_secret_defaults
+        )
 
     def surroundings(self) -> Surroundings | None:
         """The declared environment as it is now; None if a function does not know it. Calls functions of the user,

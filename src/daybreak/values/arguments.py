@@ -9,7 +9,7 @@ import msgspec
 
 from daybreak.core.errors import BadArguments, BadInput, DaybreakError
 from daybreak.core.units import counted
-from daybreak.values.canonical import canonical
+from daybreak.values.canonical import canonical, has_secret
 from daybreak.values.errors import DEPTH_LIMIT, Refusal, short_repr, step
 from daybreak.values.file import File, collecting
 from daybreak.values.lazy import once
@@ -166,12 +166,38 @@ class Arguments:
         """The canonical form of each stored argument, those that were left out included: they have their defaults. See
         `values.canonical`."""
         forms: dict[str, bytes] = {}
-        for name, raw in {**self._encoded_defaults, **self._read_object(data)}.items():
+        for name, raw in self.with_defaults(data).items():
+            unwritten = self._unwritten.get(name if name in self._signature.codecs else None)
             try:
-                forms[name] = canonical(raw, seal)
+                forms[name] = canonical(raw, seal) + (canonical(unwritten, seal) if unwritten else b"")
             except BadInput as error:
                 raise type(error)(f"args{step(name)}: {error}") from None
         return forms
+
+    def with_defaults(self, data: bytes) -> dict[str, Any]:
+        """What is stored of each argument, and the defaults of those that were left out."""
+        return {**self._encoded_defaults, **self._read_object(data)}
+
+    @once
+    def has_secret_defaults(self) -> bool:
+        """Whether canonical forms need the key for secrets even if the stored arguments have none."""
+        return has_secret(write_json([self._encoded_defaults, list(self._unwritten.values())]))
+
+    @once
+    def _unwritten(self) -> dict[str | None, list[object]]:
+        """By argument, what decides its value beside what is stored of it; None stands for those in **kwargs."""
+        from daybreak.values.codec import codecs_in  # noqa: PLC0415 - as above
+
+        signature = self._signature
+        codecs: list[tuple[str | None, Codec]] = [*signature.codecs.items()]
+        if signature.var_keyword is not None:
+            codecs.append((None, signature.var_keyword))
+        found: dict[str | None, list[object]] = {}
+        for name, codec in codecs:
+            with collecting():
+                parts = [[each.name, *each.unwritten().items()] for each in codecs_in(codec)]
+            found[name] = [part for part in parts if len(part) > 1]
+        return found
 
     @once
     def _encoded_defaults(self) -> dict[str, Any]:
@@ -179,8 +205,8 @@ class Arguments:
         and to nothing that can be passed."""
         signature, found = self._signature, dict[str, Any]()
         for name, codec in signature.codecs.items():
-            if name in signature.required:
-                continue
+            if name not in signature.defaults and name != signature.var_positional:
+                continue  # it is required, or a key that a TypedDict may lack
             try:
                 with collecting():
                     found[name] = [] if name == signature.var_positional else codec.write(signature.defaults[name], 1)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from daybreak.values.codec import Codec
+from daybreak.values.codec import Codec, written_if_possible
 from daybreak.values.errors import Refusal, short_repr
 from daybreak.values.tagged_json import from_tagged, split_class, to_tagged
 
@@ -35,6 +35,10 @@ class EnumCodec(Codec):
         except (ValueError, KeyError, TypeError):
             raise self.mismatch(from_tagged(raw), self._choices()) from None
 
+    def unwritten(self) -> Mapping[str, object]:
+        members = {} if self._by_value else self._kind.__members__
+        return {name: written_if_possible(member._value_) for name, member in members.items()}
+
     def parse(self, text: str) -> Any:
         members = self._kind.__members__
         for name, member in members.items():
@@ -53,6 +57,9 @@ class LiteralCodec(Codec):
         super().__init__(name)
         self.kinds = tuple({type(option) for option, _ in options})
         self._options = [(option, codec.write(option, 0), codec) for option, codec in options]
+
+    def inner(self) -> Iterable[Codec]:
+        return [codec for _, _, codec in self._options]
 
     def write(self, value: Any, _depth: int, /) -> object:
         for option, written, _ in self._options:

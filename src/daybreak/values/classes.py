@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from daybreak.core.errors import BadArguments
-from daybreak.values.codec import Codec, InstanceCodec
+from daybreak.values.codec import Codec, InstanceCodec, written_if_possible
 from daybreak.values.equality import difference
 from daybreak.values.errors import DEPTH_LIMIT, Refusal, step, subclass_refusal, too_deep
 from daybreak.values.lazy import once
@@ -140,6 +140,13 @@ class ModelCodec(FieldsCodec):
         field = self._kind.model_fields[name]
         return field.default_factory is not None or difference(value.__dict__[name], field.default) is not None
 
+    def unwritten(self) -> Mapping[str, object]:
+        return {
+            name: written_if_possible(field.default, self.fields[name].write)
+            for name, field in self._kind.model_fields.items()
+            if not field.is_required() and field.default_factory is None
+        }
+
     def write_field(self, name: str, value: Any, depth: int) -> object:
         return self.fields[name].write(value, depth) if name in self.fields else to_tagged(value, depth)
 
@@ -201,6 +208,9 @@ class RootModelCodec(ModelCodec):
         if depth >= DEPTH_LIMIT:
             raise too_deep()
         return self.write_field("root", value.root, depth + 1)
+
+    def unwritten(self) -> Mapping[str, object]:
+        return {}
 
     def read(self, raw: Any) -> Any:
         found = self.read_field("root", split_class(raw)[1])

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from daybreak.core.errors import BadArguments, NotEncodable, TooLarge
+from daybreak.core.errors import BadArguments, DaybreakError, NotEncodable, TooLarge
 from daybreak.values.equality import difference
 from daybreak.values.errors import Refusal, mismatch, short_repr
 from daybreak.values.secret import HIDDEN
-from daybreak.values.tagged_json import from_tagged, read_json, to_tagged
+from daybreak.values.tagged_json import TAG, from_tagged, read_json, to_tagged
 
 
 class Codec:
@@ -57,6 +57,10 @@ class Codec:
         """The codecs of the parts."""
         return ()
 
+    def unwritten(self) -> Mapping[str, object]:
+        """What decides a value beside what is stored of it: defaults that were left out, values of enum members."""
+        return {}
+
     def mismatch(self, value: object, hint: str = "") -> Refusal:
         """The refusal of a value of another type. Where the annotation contains a Secret, the value is not shown."""
         if not holds_secrets(self):
@@ -81,16 +85,27 @@ class Codec:
 
 
 def holds_secrets(codec: Codec) -> bool:
+    return any(found.is_secret for found in codecs_in(codec))
+
+
+def codecs_in(codec: Codec) -> Iterator[Codec]:
+    """A codec and those of its parts, each once."""
     seen: set[Codec] = set()
     left = [codec]
     while left:
         found = left.pop()
-        if found.is_secret:
-            return True
         if found not in seen:
             seen.add(found)
+            yield found
             left.extend(found.inner())
-    return False
+
+
+def written_if_possible(value: object, write: Callable[[Any, int], object] = to_tagged) -> object:
+    """A value as it would be stored; of one that cannot be stored, its class."""
+    try:
+        return write(value, 1)
+    except (Refusal, DaybreakError):
+        return {TAG: ["instance", f"{type(value).__module__}.{type(value).__qualname__}"]}
 
 
 class AnyCodec(Codec):

@@ -38,6 +38,11 @@ class Difference(Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """The difference in words."""
         values_ = "" if self.before is None or self.now is None else f": {self.before} before, {self.now} now"
+        if values_ and self.before == self.now:
+            beyond = (
+                "beyond what is shown of it" if str(self.now).endswith("…") else "in a default or a value of an enum"
+            )
+            values_ = f", {beyond}: {self.now}"
         match self.kind:
             case "argument":
                 return f"the argument {self.name!r}{values_}"
