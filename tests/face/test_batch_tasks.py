@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, NotRequired, TypedDict
 
 import msgspec
+import pydantic
 import pytest
 
 from daybreak import BadInput, BatchTask, Context, Daybreak, File, JobFailed, Resource, Task
@@ -181,6 +182,14 @@ def test_by_names_a_field_or_several(app, tmp_path):
     (tmp_path / "b").write_text("x")
     task = declared(app, list[Model], by="file", name="model")
     assert len({batch_of(app, task.submit(Model(File(tmp_path / name), 1.0))) for name in "ab"}) == 1
+
+
+def test_by_counts_the_default_of_a_field_that_an_item_does_not_store(app):
+    kind = pydantic.create_model("Setup", model=(str, ...), vin=(float | None, 5.0))
+    task = declared(app, list[kind], by=["model", "vin"])
+    left_out, written, none = ({"model": "a"}, {"model": "a", "vin": 5.0}, {"model": "a", "vin": None})
+    keys = [batch_of(app, task.submit(**fields)) for fields in (left_out, written, none)]
+    assert keys[0] == keys[1] != keys[2]
 
 
 def test_by_may_be_a_function_of_the_item(app):

@@ -18,7 +18,6 @@ from daybreak.tasks.registry import Definition
 from daybreak.values.file import first_digest_in
 from daybreak.values.items import ElementResult, ItemArguments, item_annotation
 from daybreak.values.lazy import once
-from daybreak.values.tagged_json import read_json
 
 DEFAULT_SIZE: Final = 4
 MAX_SIZE: Final = 1000
@@ -105,7 +104,7 @@ class BatchDefinition(Definition):
             return self._key_from(found)
         if not by:
             return first_digest_in(encoded) or ONE_KEY
-        stored = read_json(encoded)
+        stored = self.arguments.with_defaults(encoded)
         missing = [name for name in by if name not in stored]
         if missing and not self.arguments.is_dict and missing[0] not in self.parameters:
             known = ", ".join(self.parameters)
