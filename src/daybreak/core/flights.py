@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Final
 
@@ -13,6 +14,9 @@ FOLLOWERS_PER_COMMIT: Final = 200  # followers that one transaction completes
 DROPPED_PER_COMMIT: Final = 500  # entries that one transaction drops from the cache
 FIRST_TO_DROP: Final = 8  # of these, how many are read at first
 MAX_ENTRIES_PER_TASK: Final = 100_000
+
+_CONTENT_MARK: Final = b'{"$":["file'
+_CONTENTS: Final = re.compile(rb'\{"\$":\["file[^"]*",\{"sha256":"([0-9a-f]{64})","size":(\d{1,15})[,}]')
 
 
 def flight_cause(flight: str) -> str:
@@ -40,6 +44,13 @@ def has_room(caching: Caching | None, entries: int, size: int) -> bool:
     """Whether a task may keep so many results of so many bytes together."""
     limit = None if caching is None else caching.size
     return entries <= MAX_ENTRIES_PER_TASK and (limit is None or size <= limit)
+
+
+def room_of(result: bytes) -> int:
+    """How many bytes a result takes: its own, and those of the contents beside the jobs to which it refers."""
+    if _CONTENT_MARK not in result:
+        return len(result)
+    return len(result) + sum({digest: int(size) for digest, size in _CONTENTS.findall(result)}.values())
 
 
 def result_note(job: str) -> str:

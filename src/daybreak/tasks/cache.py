@@ -28,7 +28,8 @@ class Cache(Struct, frozen=True, kw_only=True):
     and its version, its code, the arguments (of a File its content), the environment and the salt.
 
     ttl          how long a result may be used: "7d"; without it, until it makes room
-    size         how many bytes of results are kept for the task: "2GB"; what was used longest ago makes room
+    size         how many bytes of results, with their files, are kept for the task: "2GB"; what was used longest ago
+                 makes room
     version      counts instead of the code of the task's function: change it when the results change
     salt         more that counts: functions, classes and modules by their code, and plain text
     environment  more that counts: the names of environment variables, a dict, or a function without parameters that

@@ -26,6 +26,7 @@ OnChange = Literal["pin", "fail", "newest", "warn"]
 # Every tag of something that is kept beside the jobs begins so, and its first entry is the digest.
 MARK: Final = b'{"$":["file'
 _DIGESTS: Final = re.compile(rb'\{"\$":\["file[^"]*",\{"sha256":"([0-9a-f]{64})"')
+_SIZES: Final = re.compile(rb'\{"\$":\["file[^"]*",\{"sha256":"([0-9a-f]{64})","size":(\d{1,15})[,}]')
 _CONTENTS: Final = re.compile(rb'\{"\$":\["file [^"]*",\{"sha256":"([0-9a-f]{64})"')
 _FILE: Final = re.compile(rb'\{"\$":\["file",\{"sha256":"([0-9a-f]{64})"')
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
@@ -38,6 +39,15 @@ def digests_in(*encoded: bytes | None) -> set[str]:
         if data and MARK in data:
             found.update(digest.decode() for digest in _DIGESTS.findall(data))
     return found
+
+
+def described_in(encoded: bytes) -> list[dict[str, object]]:
+    """The digests of all contents to which an encoded value refers, with their sizes."""
+    sizes = dict(_SIZES.findall(encoded))
+    return [
+        {"sha256": digest, "size": int(sizes[digest.encode()])} if digest.encode() in sizes else {"sha256": digest}
+        for digest in sorted(digests_in(encoded))
+    ]
 
 
 def first_digest_in(encoded: bytes) -> str | None:

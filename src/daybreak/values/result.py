@@ -10,7 +10,7 @@ import msgspec
 
 from daybreak.core.errors import BadArguments
 from daybreak.values.errors import Refusal
-from daybreak.values.file import checked_digest, digests_in, write_content
+from daybreak.values.file import checked_digest, described_in, write_content
 from daybreak.values.lazy import once
 from daybreak.values.tagged_json import TAG, Write, decode, read_json, split_tag, to_tagged, write_json
 
@@ -78,7 +78,7 @@ class Result:
 def spilled(encoded: bytes) -> bytes:
     """What is stored of a large result: the digest of its encoded form, and those of what it refers to itself."""
     described = write_content(encoded, "a large result")
-    holds = [{TAG: ["file", {"sha256": digest}]} for digest in sorted(digests_in(encoded))]
+    holds = [{TAG: ["file", content]} for content in described_in(encoded)]
     return write_json({TAG: [SPILLED, {**described, "holds": holds} if holds else described]})
 
 

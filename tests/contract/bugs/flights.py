@@ -95,6 +95,11 @@ def size_is_not_limited(real, tx, row, entry):
     """Results are never dropped."""
 
 
+@bug(landings, "room_of")
+def contents_take_no_room(real, result):
+    return len(result)
+
+
 @bug(landings, "has_room")
 def large_result_drops_all_others(real, caching, entries, size):
     return True if entries == 1 and size > 1 else real(caching, entries, size)

@@ -14,6 +14,7 @@ from daybreak.core.flights import (
     flight_cause,
     has_room,
     result_note,
+    room_of,
     until_of,
 )
 from daybreak.core.model import WAITING, Settlement, State
@@ -113,7 +114,7 @@ def deliver(tx: Transaction, row: Row, settlement: Settlement) -> None:
 def _fill(tx: Transaction, row: Row, entry: FlightEntry, settlement: Settlement) -> None:
     assert row.options.cache is not None
     entry.is_known, entry.has_new_result = True, True
-    entry.result, entry.size = row.result, len(row.result or b"")
+    entry.result, entry.size = row.result, room_of(row.result or b"")
     entry.job, entry.parts, entry.ran = row.id, row.spec.flight_parts, settlement.ran
     entry.created = entry.used = tx.steady
     entry.until = until_of(row.options.cache, tx.steady)

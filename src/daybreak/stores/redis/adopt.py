@@ -15,7 +15,7 @@ from daybreak.store.protocol import Moved
 from daybreak.stores.redis import codes
 from daybreak.stores.redis.event_codec import pack_event, sized
 from daybreak.stores.redis.gauges import pack_needs
-from daybreak.stores.redis.rows import HEAD, StoredJob, pack_failure, pack_progress, pack_spec, pack_value
+from daybreak.stores.redis.rows import HEAD, StoredJob, pack_failure, pack_progress, pack_result, pack_spec, pack_value
 from daybreak.stores.redis.specs import (
     Args,
     check_priority,
@@ -69,7 +69,7 @@ def _add(args: Args, moved: Moved) -> None:
         b"" if job.failure is None else pack_failure(job.failure),
         job.note,
         b"" if job.progress is None else pack_progress(job.progress, job.message),
-        b"" if job.result is None else pack_value(job.result),
+        b"" if job.result is None else pack_result(job.result),
         pack_flight(spec),
         job.cached_from or "",
         int(moved.holds_name),

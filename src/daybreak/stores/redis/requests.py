@@ -17,7 +17,7 @@ from daybreak.store.sanitize import cleaned_beat, cleaned_settlement
 from daybreak.stores.redis import codes
 from daybreak.stores.redis.event_codec import EVENT_START, SHORT, Tail, pack_end, pack_tail, sized
 from daybreak.stores.redis.gauges import pack_gate, pack_health, pack_settings
-from daybreak.stores.redis.rows import pack_failure, pack_progress, pack_value
+from daybreak.stores.redis.rows import pack_failure, pack_progress, pack_result, pack_value
 from daybreak.stores.redis.specs import Args, add_specs, check_priority, micros_or_none, task_of
 
 _FATE: Final = struct.Struct("<3BIIIddd")
@@ -103,7 +103,7 @@ def add_settlements(args: Args, settlements: Sequence[Settlement]) -> int:
         name = settlement.job.encode()
         items += (b"%016d" % settlement.seq, SHORT.pack(len(name)) + name)
         if parts:
-            items.append(pack_value(settlement.result or b""))
+            items.append(pack_result(settlement.result or b""))
         if has_details:
             _add_parts(items, settlement)
         if settlement.inserts or settlement.puts:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from daybreak.core.events import Event, submitted
-from daybreak.core.flights import flight_cause
+from daybreak.core.flights import flight_cause, room_of
 from daybreak.core.model import DEFAULT_OPTIONS, FINAL, Failure, Job, JobSpec, Lease, State
 from daybreak.core.resource_gauge import RETRY_CAUSE_PREFIX
 from daybreak.core.units import EPOCH, micros, moment, span
@@ -35,6 +35,7 @@ _HAS_OPTIONS: Final = 0xC1  # starts no msgpack value, so it marks a spec with i
 RAW, COMPRESSED = b"\0", b"\1"  # the first byte of a stored value; the size of a compressed one follows
 _SIZE: Final = struct.Struct("<I")
 _COMPRESSED_AT: Final = 1 + _SIZE.size
+_MAX_SIZE: Final = 2**32 - 1
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -52,6 +53,15 @@ def pack_value(value: bytes) -> bytes:
     if len(value) > COMPRESS_ABOVE and len(compressed := zlib.compress(value, 1)) < len(value):
         return b"".join((COMPRESSED, _SIZE.pack(len(value)), compressed))
     return RAW + value
+
+
+def pack_result(result: bytes) -> bytes:
+    """A result as it is stored. One that refers to contents beside the jobs is marked as compressed, with the room that
+    all of it takes, because a script does not look into results."""
+    room = room_of(result)
+    if room == len(result):
+        return pack_value(result)
+    return b"".join((COMPRESSED, _SIZE.pack(min(room, _MAX_SIZE)), zlib.compress(result, 1)))
 
 
 def unpack_value(value: bytes) -> bytes:

@@ -657,6 +657,18 @@ class CacheRoom:
         assert await known_flights(store, now=NOON + HOUR) == ["large", *reversed(flights[-2:])]
         await assert_flights_are_sound(store)
 
+    async def test_contents_to_which_a_result_refers_take_room(self, store: Store) -> None:
+        for number, flight in enumerate("abc"):
+            digest = f"{number}" * 64
+            one = b'{"$":["file",{"sha256":"%s","size":1000,"name":"x"}]}' % digest.encode()
+            result = b"[%s,%s]" % (one, one)
+            await compute(store, flight, result, now=NOON + number * SECOND, size=2500)
+        assert await known_flights(store, now=NOON + MINUTE) == ["c", "b"]
+        [entry] = await known(store, "c")
+        assert entry.size == 1000 + len(result)
+        [hit] = await fly(store, flying("c"))
+        await assert_has_result(store, hit, entry.job, result)
+
     async def test_each_task_has_its_own_room(self, store: Store) -> None:
         await compute(store, "a", bytes(100), size=100)
         await compute(store, "b", bytes(100), size=100, task="other")
