@@ -114,7 +114,7 @@ def test_priorities_have_names(level, told):
 def test_counts_and_sizes():
     assert text.counted(1, "job") == "1 job"
     assert text.counted(1204, "job") == "1,204 jobs"
-    assert bytes_text(12) == "12 bytes"
+    assert [bytes_text(size) for size in (0, 1, 12)] == ["0 bytes", "1 byte", "12 bytes"]
     assert bytes_text(3 * 1024**3) == "3.0 GiB"
     assert text.percent(0.4) == "40 %"
     assert text.any_of(["a", "b", "c"]) == "a, b or c"

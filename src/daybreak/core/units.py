@@ -133,6 +133,6 @@ def bytes_text(n: float) -> str:
     """A size for people, such as `512 bytes` or `1.5 MiB`."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if n < 1024:
-            return f"{n:.0f} {unit}" if unit == "bytes" else f"{n:.1f} {unit}"
+            return counted(round(n), "byte") if unit == "bytes" else f"{n:.1f} {unit}"
         n /= 1024
     return f"{n:.1f} TiB"
