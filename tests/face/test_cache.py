@@ -122,6 +122,12 @@ def test_hooks_hear_of_a_hit_where_it_was_submitted(app):
     many = task.submit_many([{"model": "buck", "vin": vin} for vin in (1.0, 2.0, 1.0)])
     app.hooks.flush()
     assert heard == [first.id, hit.id, many[0].id, many[2].id]
+    run = app.sweep(task, {"model": "buck", "vin": [1.0, 3.0]}, name="points")
+    [swept] = [row["job"] for row in run.rows() if row["cached_from"] is not None]
+    [keyed, repeated] = [task.using(key="k").submit("buck", 1.0) for _ in range(2)]
+    assert keyed.id == repeated.id
+    app.hooks.flush()
+    assert heard[4:] == [swept, keyed.id]
     kept = [event.kind for event in hit.history()]
     assert kept == ["submitted", "completed"]
 
@@ -296,10 +302,13 @@ def test_schedules_and_direct_calls_do_not_use_the_cache(app):
 
 
 def test_in_inline_mode_too(app):
+    heard: list[str] = []
+    app.on("submitted", "completed")(lambda event: heard.append(event.kind))
     task = app.task(cache=True)(simulate)
     with inline(app):
         first = task.submit("buck", 24.0)
         assert task.submit("buck", 24.0).info().cached_from == first.id
+        assert heard == ["submitted", "completed"] * 2
     assert len(runs) == 1
 
 

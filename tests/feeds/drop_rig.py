@@ -20,14 +20,14 @@ LOCK = ".lock"
 class DropRig:
     """One folder, one store, any number of watchers."""
 
-    def __init__(self, path: Path, url: str = "", **options) -> None:
+    def __init__(self, path: Path, url: str = "", *, cache: bool = False, **options) -> None:
         self.path = path
         self.folder = path / "drop"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.clock = HandClock()
         self.app = Daybreak(url or f"sqlite:///{path}/jobs.db", world=self.clock)
 
-        @self.app.task
+        @self.app.task(cache=cache)
         def upload(report: File) -> int:
             return len(report.path.read_bytes())
 

@@ -30,6 +30,23 @@ async def test_a_file_becomes_a_job_with_its_content_and_moves_when_it_ends(rig)
     assert watcher.is_idle
 
 
+async def test_a_file_whose_result_is_known_moves_at_once_and_counts_as_submitted(make_rig):
+    rig = await make_rig(cache=True)
+    heard: list[str] = []
+    rig.app.on("submitted", "completed")(lambda event: heard.append(event.kind))
+    rig.drop("a.json", "hello")
+    watcher = await rig.start()
+    await rig.handle_all(watcher)
+    rig.drop("b.json", "hello")
+    await rig.steps(watcher, 2)
+    assert rig.files() == ["done/a.json", "done/b.json"]
+    await rig.steps(watcher, 5)
+    [status] = await read_statuses(rig.client)
+    assert (status.submitted, status.done) == (2, 2)
+    rig.app.hooks.flush()
+    assert heard == ["submitted", "submitted", "completed"]  # the rig completes the first
+
+
 async def test_a_file_whose_job_failed_moves_with_a_note(rig):
     rig.drop("bad.json", "x", metadata={"station": 7})
     await rig.handle_all(await rig.start())

@@ -89,3 +89,19 @@ async def test_metrics_count_hits_and_the_time_saved(admin, known):
     assert 'daybreak_cache_saved_seconds_total{queue="mail",task="simulate"} 0.5' in text
     assert 'daybreak_jobs_completed_total{priority="normal",queue="mail",task="simulate"} 2.0' in text
     assert 'daybreak_attempts_total{priority="normal",queue="mail",task="simulate"} 1.0' in text
+
+
+async def test_jobs_that_need_no_run_of_their_own_are_created_like_any_other(app, connect, make_token, jobs):
+    @app.task(cache=True)
+    def simulate(vin: float) -> float: ...
+
+    admin = await connect(await make_token("root", "admin"))
+    body = {"task": "simulate", "args": {"vin": 1.0}}
+    leads, follows = [await admin.post("/api/v1/jobs", json=body) for _ in range(2)]
+    await jobs.settle((await jobs.claim("default"))[0], Done(b"0.5", ran=0.5))
+    known = await admin.post("/api/v1/jobs", json=body)
+    assert [answer.status_code for answer in (leads, follows, known)] == [201] * 3
+    assert [answer.json()["created"] for answer in (leads, follows, known)] == [True] * 3
+    assert [answer.json()["state"] for answer in (leads, follows, known)] == ["queued", "blocked", "completed"]
+    [first, second] = (await admin.post("/api/v1/jobs/batch", json={"jobs": [body, body]})).json()["jobs"]
+    assert (first["created"], second["created"]) == (True, True)

@@ -144,7 +144,7 @@ class Task(Generic[P, R]):
         template = self._template if spec is plain and "id" not in self._options else None
         job = self._sessions.insert(spec, template)
         self._app.hooks.submitted(spec, job)
-        if spec.flight is not None and self._app.hooks.wants("completed"):
+        if spec.flight is not None and job == spec.id and self._app.hooks.wants("completed"):
             self._portal.run(self._sessions.here(self._report_found([job])))
         return self._handle(job)
 
@@ -164,7 +164,7 @@ class Task(Generic[P, R]):
             return self._handle(job)
         job = await self._sessions.here(self._accept(spec))
         self._app.hooks.submitted(spec, job)
-        if spec.flight is not None and self._app.hooks.wants("completed"):
+        if spec.flight is not None and job == spec.id and self._app.hooks.wants("completed"):
             await self._sessions.here(self._report_found([job]))
         return self._handle(job)
 
@@ -230,14 +230,12 @@ class Task(Generic[P, R]):
             # Admission rules and the cache change more than the arguments: then the specs do not share the template.
             is_like = self._caches is None and not self._app.program.rules
             insert = partial(client.submit_like, self._template) if is_like else client.submit_many
-            found: list[str] = []
-            for spec, inserted in zip(chunk, await insert(chunk), strict=True):
+            answers = await insert(chunk)
+            for spec, inserted in zip(chunk, answers, strict=True):
                 job = inserted.job if inserted.verdict is Verdict.NEW else _accepted(spec, inserted, len(handles))
                 handles.append(JobHandle(sessions, self._app.program, job, self._app.worker_command))
                 self._app.hooks.submitted(spec, job)
-                found += [job] if inserted.verdict is Verdict.CACHED else []
-            if found and self._app.hooks.wants("completed"):
-                await self._report_found(found)
+            await self._app.hooks.found_among(client, answers)
         return handles
 
     async def _specs_of(self, rows: Iterable[Mapping[str, Any]]) -> list[JobSpec]:

@@ -345,18 +345,20 @@ class Submission:
             answers = await self._client.submit_many(specs)
         else:
             answers = await self._client.submit_like(template, specs)
-        for number, (spec, answer) in enumerate(zip(specs, answers, strict=True)):
-            if answer.verdict in (Verdict.NEW, Verdict.FOLLOWS, Verdict.CACHED):
+        for spec, answer in zip(specs, answers, strict=True):
+            if answer.is_new:
                 hooks.submitted(spec, answer.job)
-            elif answer.verdict is Verdict.FULL:
+        await hooks.found_among(self._client, answers)
+        for number, (spec, answer) in enumerate(zip(specs, answers, strict=True)):
+            if answer.verdict is Verdict.FULL:
                 note = (
                     f"{counted(before + number, 'point')} of {len(self._design):,} have a job; submit the same sweep "
                     "again to continue"
                 )
                 raise QueueFull(spec.queue, note=note, resources=[need.resource for need in spec.options.resources])
-            elif answer.verdict is Verdict.SPENT:
+            if answer.verdict is Verdict.SPENT:
                 raise KeySpent(spec.key or "", answer.job, "the job of this point was moved to another store")
-            elif answer.verdict is Verdict.CONFLICT:
+            if answer.verdict is Verdict.CONFLICT:
                 raise KeyConflict(spec.key or "", answer.job, "another job uses the key of this point")
 
     # -- changes -------------------------------------------------------------------------------------------------------

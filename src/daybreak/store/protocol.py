@@ -79,6 +79,11 @@ class Inserted(Struct, frozen=True, gc=False):
     evicted: str = ""
     code: str = ""
 
+    @property
+    def is_new(self) -> bool:
+        """Whether the submission inserted a job."""
+        return self.verdict in (Verdict.NEW, Verdict.FOLLOWS, Verdict.CACHED)
+
 
 class KnownKey(Struct, frozen=True, gc=False):
     """The job that an idempotency key stands for, and the digest of the content it was submitted with. `is_spent` means

@@ -89,6 +89,9 @@ class InlineSessions(Sessions):
     async def client(self) -> Client:
         return self._client
 
+    def client_if_open(self) -> Client:
+        return self._client
+
     def insert(self, spec: JobSpec, template: JobSpec | None = None) -> str:
         job = self._client.submit_now(spec, self._run.store, template)
         self._run.work()

@@ -24,7 +24,7 @@ from daybreak.client.leases import lease_of
 from daybreak.core.errors import DaybreakError
 from daybreak.core.model import Batching, Ending, HandedBack, JobSpec, Lease, Lost, State
 from daybreak.core.units import duration, moment, span
-from daybreak.store.protocol import LATEST, Filter, Inserted, Query, Verdict
+from daybreak.store.protocol import LATEST, Filter, Inserted, Query
 from daybreak.tasks.context import Context
 from daybreak.testing.clock import HandClock
 from daybreak.testing.inline_doubles import InlinePortal, InlineReporter, InlineSessions, InlineStore, driven
@@ -379,7 +379,7 @@ class Inline:
 
     def accepted(self, specs: Sequence[JobSpec], answers: Sequence[Inserted]) -> None:
         for spec, answer in zip(specs, answers, strict=True):
-            if answer.verdict is Verdict.NEW:
+            if answer.is_new:
                 self._queues[spec.queue] = None
                 self._report_submitted(spec, answer.job)
 

@@ -34,12 +34,12 @@ def about(kind: str, id: str, **fields: Any) -> Outgoing:  # noqa: A002
 class BridgeRig:
     """One app with one bridge."""
 
-    def __init__(self, path: Path, broker: Broker, **options: Any) -> None:
+    def __init__(self, path: Path, broker: Broker, *, cache: bool = False, **options: Any) -> None:
         self.broker = broker
         self.topics = broker.topics()
         self.app = Daybreak(f"sqlite:///{path}/jobs.db")
 
-        @self.app.task
+        @self.app.task(cache=cache)
         def work(number: int) -> int:
             return number
 

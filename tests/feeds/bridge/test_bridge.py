@@ -40,6 +40,23 @@ async def test_each_message_is_one_job_however_often_it_comes(rig: BridgeRig):
     assert job.spec.by == f"bridge {rig.topics.incoming}"
 
 
+async def test_a_message_whose_result_is_known_is_a_job_of_its_own(tmp_path, broker: Broker):
+    async with BridgeRig(tmp_path, broker, cache=True) as rig:
+        heard: list[str] = []
+        rig.app.on("submitted", "completed")(lambda event: heard.append(event.kind))
+        async with rig.running() as runner:
+            counts = runner.intake.counts
+            await rig.send(submit(1, id="a"), submit(1, id="b"))
+            await until(lambda: counts.submitted + counts.repeated == 2, "both are handled")
+            await rig.run_jobs()
+            await rig.send(submit(1, id="c"))
+            await until(lambda: counts.submitted + counts.repeated == 3, "the third is handled")
+            assert (counts.submitted, counts.repeated) == (3, 0)
+            await until(lambda: "completed" in heard, "hooks hear of the known result")
+        assert {job.state for job in await rig.jobs()} == {State.COMPLETED}
+        assert heard == ["submitted", "submitted", "submitted", "completed"]  # the rig completes the others
+
+
 async def test_messages_without_an_id_are_known_by_their_position(rig: BridgeRig):
     """The connection is cut after the store accepted the jobs and before the messages are acknowledged."""
     cut = []

@@ -23,6 +23,7 @@ from daybreak.core.events import Event
 from daybreak.core.model import Job, JobSpec, Lease, State
 from daybreak.core.units import moment
 from daybreak.policy.admit import check_name
+from daybreak.store.protocol import Inserted, Verdict
 from daybreak.system.ports import World
 
 if TYPE_CHECKING:
@@ -105,6 +106,13 @@ class Hooks:
         run_at = spec.run_at if spec.delay is None else now + spec.delay
         state = State.SCHEDULED if run_at is not None and run_at > now else State.QUEUED
         self._notify(events.submitted(spec, state, now, run_at if state is State.SCHEDULED else None))
+
+    async def found_among(self, client: Client, answers: Iterable[Inserted]) -> None:
+        """Report those of the submitted jobs that were completed as they were submitted: no worker does."""
+        found = [answer.job for answer in answers if answer.verdict is Verdict.CACHED]
+        for job in await client.store.get(found) if found and self.wants("completed") else []:
+            if job is not None:
+                self.found(job)
 
     def found(self, job: Job) -> None:
         """Report that a job was completed as it was submitted, because its result was known."""

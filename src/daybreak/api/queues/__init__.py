@@ -140,7 +140,7 @@ class QueueHandle:
         [inserted] = await client.submit_many([spec])
         if inserted.verdict is Verdict.FULL:
             raise QueueFull(self.name)
-        if inserted.verdict in (Verdict.NEW, Verdict.FOLLOWS, Verdict.CACHED):
+        if inserted.is_new:
             self._hooks.submitted(spec, inserted.job)
         job = await client.get(inserted.job)
         if inserted.verdict is Verdict.CACHED:

@@ -166,13 +166,14 @@ class Intake:
             else:
                 accepted.append(message)
                 self._count(spec, answer)
+        await self._app.hooks.found_among(self._client, answers)
         if accepted:
             await channel.acknowledge(accepted)
         self._say_full(full)
         return full
 
     def _count(self, spec: JobSpec, answer: Inserted) -> None:
-        if answer.verdict is Verdict.NEW:
+        if answer.is_new:
             self.counts.submitted += 1
             self._app.hooks.submitted(spec, answer.job)
         else:

@@ -45,13 +45,15 @@ class Taken(Struct):
 
 
 class Answer(Struct, kw_only=True):
-    """What is known of a file after it was looked at. With a `job` it is accepted, and `again` says that the job was
-    made for an earlier drop of the same file. `full`: the queue takes no more. `refused`: why it can never be a job.
-    `spent`: its job was purged. `problem`: why it is left alone. None of these: it must be looked at again."""
+    """What is known of a file after it was looked at. With a `job` it is accepted; `is_known` says that the job was
+    completed with a known result, and `again` that it was made for an earlier drop of the same file. `full`: the queue
+    takes no more. `refused`: why it can never be a job. `spent`: its job was purged. `problem`: why it is left alone.
+    None of these: it must be looked at again."""
 
     candidate: Candidate
     job: str = ""
     is_new: bool = False
+    is_known: bool = False
     again: bool = False
     full: bool = False
     spent: bool = False
@@ -154,15 +156,16 @@ class Acceptance:
                 answers.append(spec)
                 continue
             verdict = inserted[spec.id]
-            is_new = verdict.verdict is Verdict.NEW
-            if is_new:
+            if verdict.is_new:
                 self._app.hooks.submitted(spec, verdict.job)
             answers.append(
                 Answer(
-                    candidate=files[number].candidate, job=verdict.job, is_new=is_new,
-                    full=verdict.verdict is Verdict.FULL, spent=verdict.verdict is Verdict.SPENT,
+                    candidate=files[number].candidate, job=verdict.job, is_new=verdict.is_new,
+                    is_known=verdict.verdict is Verdict.CACHED, full=verdict.verdict is Verdict.FULL,
+                    spent=verdict.verdict is Verdict.SPENT,
                 )
             )  # fmt: skip
+        await self._app.hooks.found_among(self._client, inserted.values())
         return answers
 
     async def _prepare(self, taken: Taken, key: str) -> JobSpec | Answer:

@@ -335,7 +335,7 @@ class FolderWatcher:
             self._forget(path)
             self._accepted[path] = Accepted(answer.job, candidate.entry, candidate.fingerprint, answer.again)
             self._paths_of.setdefault(answer.job, set()).add(path)
-            if answer.again or not answer.is_new or answer.job in self._ended:
+            if answer.again or answer.is_known or not answer.is_new or answer.job in self._ended:
                 self._to_finish.add(answer.job)
         elif answer.spent:
             await self._move(candidate.entry, candidate.fingerprint, repeated(self.watch, candidate.entry, self._now()))

@@ -44,7 +44,7 @@ from daybreak.server.routing import API, Call, Routes, may, root_path
 from daybreak.server.submission import spec_for
 from daybreak.sqs.deliveries import deliveries_of
 from daybreak.sqs.statuses import read_status
-from daybreak.store.protocol import Inserted, Verdict
+from daybreak.store.protocol import Inserted
 from daybreak.telemetry.submit_spans import continued
 
 routes = Routes("jobs")
@@ -69,9 +69,9 @@ async def submit_job(call: Call[None, SubmitBody]) -> Any:
     with continued(call.request.headers):
         answer = await (await call.server.app.client()).insert(spec)
     id_ = _id_of(spec, answer, keyed)
-    call.server.writes.audit.submits.add(call, int(answer.verdict is Verdict.NEW))
+    call.server.writes.audit.submits.add(call, int(answer.is_new))
     state, position = await _place_of(await call.client(), id_, answer.state)
-    is_new = answer.verdict is Verdict.NEW or (keyed is not None and spec.key == keyed.job_key and answer.same == "key")
+    is_new = answer.is_new or (keyed is not None and spec.key == keyed.job_key and answer.same == "key")
     reply = Reply(
         {"id": id_, "state": state.value, "position": position, "created": is_new},
         201 if is_new else 200,
@@ -129,7 +129,7 @@ async def submit_batch(call: Call[None, BatchBody]) -> Any:
         answers = await shared.submit_many(specs.values()) if specs else []
     for (n, spec), answer in zip(specs.items(), answers, strict=True):
         items[n] = _batch_item(spec, answer)
-    call.server.writes.audit.submits.add(call, sum(answer.verdict is Verdict.NEW for answer in answers))
+    call.server.writes.audit.submits.add(call, sum(answer.is_new for answer in answers))
     accepted = sum(item["id"] is not None for item in items)
     reply = Reply({"accepted": accepted, "jobs": items}, 200)
     # If nothing was accepted, nothing has changed, and the same key may be tried again.
@@ -142,7 +142,7 @@ def _batch_item(spec: JobSpec, answer: Inserted) -> dict[str, Any]:
     except DaybreakError as error:
         return _refused_item(error)
     state = None if answer.state is None else answer.state.value
-    return {"id": id_, "state": state, "created": answer.verdict is Verdict.NEW, "problem": None}
+    return {"id": id_, "state": state, "created": answer.is_new, "problem": None}
 
 
 def _refused_item(error: Exception) -> dict[str, Any]:
