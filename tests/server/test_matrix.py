@@ -127,7 +127,10 @@ async def save_mail_schedule(app):
 async def test_each_route_lets_in_those_it_should_and_nobody_else(app, make_token, path, world, route):
     server, local = asgi(app, ServerSettings()), asgi(app, LOCAL)
     role = route.policy.role
-    assert (await ask(server, route, **path))[0] == 401, "without a token"
+    status, body = await ask(server, route, **path)
+    assert status == 401, "without a token"
+    if b'"hint"' in body:  # pages ask to sign in
+        assert f"--role {role};" in json.loads(body)["hint"], "the token that would do"
     open_to_readers = role == "read"
     assert ((await ask(local, route, **path))[0] == 401) is not open_to_readers, "without a token, on this machine"
     for own, granted in MAY.items():

@@ -63,7 +63,7 @@ class Policy:
             return
         if not caller.may(self.role):
             if caller.kind == "anonymous":
-                raise needs_token(f"this needs a token with the role {self.role!r}")
+                raise needs_token(self.role)
             raise Problem(
                 FORBIDDEN,
                 f"this needs the role {self.role!r}; {caller.by!r} has {', '.join(sorted(caller.roles))}",

@@ -103,15 +103,16 @@ class Identification:
         return moment(self._app.world.wall())
 
 
-def _refused(detail: str) -> Problem:
+def _refused(detail: str, role: str = "read") -> Problem:
+    create = f"daybreak tokens create NAME --role {role}"
     return Problem(
         UNAUTHENTICATED,
         detail,
-        hint="create a token with: daybreak tokens create NAME --role read; send it as: Authorization: Bearer TOKEN",
+        hint=f"create a token with: {create}; send it as: Authorization: Bearer TOKEN",
         headers=CHALLENGE,
     )
 
 
-def needs_token(detail: str) -> Problem:
+def needs_token(role: str) -> Problem:
     """The response to a caller without credentials where a role is needed."""
-    return _refused(detail)
+    return _refused(f"this needs a token with the role {role!r}", role)
