@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -70,6 +71,24 @@ def test_a_mistake_is_an_error_where_it_is_written(app, options, trouble):
     with pytest.raises((BadInput, BadArguments), match=trouble):
         app.schedule("s", task, **options)
     assert app.declared_schedules == {}
+
+
+def test_a_batch_task_takes_one_item_in_a_list_or_its_fields_by_name(app):
+    @dataclass
+    class Point:
+        model: str
+        vin: float = 24.0
+
+    def simulate(points) -> list[float]: ...
+
+    simulate.__annotations__["points"] = list[Point]
+    task = app.batch_task(simulate)
+    app.schedule("item", task, every="1m", args=[Point("buck")])
+    app.schedule("fields", task, every="1m", args={"model": "buck", "vin": 24.0})
+    declared = app.declared_schedules
+    assert declared["item"].args == declared["fields"].args
+    with pytest.raises(BadArguments, match="'buck' is not a valid"):
+        app.schedule("text", task, every="1m", args=["buck"])
 
 
 def test_names_and_options_that_cannot_work_are_refused(app):

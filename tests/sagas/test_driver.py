@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from saga_story import STEPS, Story
 from ticking import open_store
 
+from daybreak import Daybreak, Saga
 from daybreak.client import saga_record
 from daybreak.client.client import Client
 from daybreak.client.saga_changes import cancel_saga, drive_saga, find_saga, resume_saga
@@ -380,6 +382,20 @@ def test_what_a_step_returns_is_merged():
     assert merged(b'{"a":1}', b'{"$":["any",{"b":2}]}') == b'{"a":1,"b":2}'
     assert merged(b'{"a":1}', b'{"$":["dict",{"$":2}]}') == b'{"$":["dict",{"a":1,"$":2}]}'
     assert merged(b'{"$":["dict",{"a":1,"$":2}]}', b'{"b":3}') == b'{"$":["dict",{"a":1,"$":2,"b":3}]}'
+
+
+def test_a_batch_task_whose_items_have_fields_is_no_step():
+    app = Daybreak("memory://")
+
+    @app.batch_task
+    def runs(items: list[dict]) -> list[dict]: ...
+
+    @app.batch_task
+    def steps(items: list[Any]) -> list[dict]: ...
+
+    with pytest.raises(BadInput, match=r"batch task 'runs' takes items whose fields .* the context; annotate"):
+        Saga("s").step(runs)
+    Saga("s").step(steps)
 
 
 def test_a_context_that_grows_too_large_is_refused():

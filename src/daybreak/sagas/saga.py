@@ -32,6 +32,7 @@ from daybreak.policy.admit import admit, check_name
 from daybreak.policy.sagas import UNDO_TRIES, begin
 from daybreak.sagas.saga_run import SagaRun
 from daybreak.tasks.import_guard import refuse_during_import
+from daybreak.values.items import ITEM
 
 if TYPE_CHECKING:
     from daybreak.api.app import Daybreak
@@ -193,6 +194,11 @@ async def begin_saga(
 def parameter_of(task: Task[..., Any]) -> str:
     """The parameter of a task that gets the context; empty if it takes none."""
     described = task.definition.arguments.describe()
+    if task.definition.batching is not None and [one["name"] for one in described] != [ITEM]:
+        raise BadInput(
+            f"batch task {task.name!r} takes items whose fields are its arguments: a step of a saga takes one, the "
+            "context; annotate the items as list[Any]"
+        )
     if len([one for one in described if one["required"]]) > 1:
         names = ", ".join(one["name"] for one in described)
         raise BadInput(

@@ -20,6 +20,7 @@ from daybreak.core.errors import BadInput, Refused, ScheduleNotFound
 from daybreak.core.units import counted, duration, moment
 from daybreak.policy.schedules.due_ticks import CATCH_UP, OVERLAP, CatchUp, Overlap
 from daybreak.policy.schedules.timing import Timing, next_tick, parse_timing
+from daybreak.tasks.batches import BatchDefinition
 from daybreak.values.file import NotStored
 
 if TYPE_CHECKING:
@@ -100,6 +101,10 @@ def _named(name: str, task: Task[..., Any], args: Mapping[str, Any] | Sequence[A
         named = dict(args)
     elif isinstance(args, Sequence) and not isinstance(args, str | bytes):
         parameters = task.definition.parameters
+        if isinstance(task.definition, BatchDefinition) and len(args) == 1:
+            with contextlib.suppress(NotStored):
+                task.definition.arguments.encode(tuple(args), {})
+            return task.definition.named(tuple(args), {})
         if len(args) > len(parameters):
             takes = counted(len(parameters), "argument")
             raise BadInput(f"schedule {name!r}: task {task.name!r} takes {takes}, not {len(args)}")
