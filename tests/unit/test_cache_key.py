@@ -281,6 +281,17 @@ def test_an_environment_from_a_function_is_read_at_each_submit():
     assert changed(one, other) == {"environment engine"}
 
 
+def test_parts_of_the_environment_with_one_name_count_all(monkeypatch):
+    monkeypatch.setenv("version", "1")
+    before = key_of(simulate, "m", 1.0, cache=Cache(environment=[{"version": 1}, lambda: {"version": 1}, "version"]))
+    for number, other in enumerate([[{"version": 2}, {"version": 1}], [{"version": 1}, {"version": 2}]]):
+        after = key_of(simulate, "m", 1.0, cache=Cache(environment=[*other, "version"]))
+        assert len(changed(before, after)) == 1, number
+    monkeypatch.setenv("version", "2")
+    after = key_of(simulate, "m", 1.0, cache=Cache(environment=[{"version": 1}, {"version": 1}, "version"]))
+    assert changed(before, after) == {"environment version"}
+
+
 # -- secrets -----------------------------------------------------------------------------------------------------------
 
 

@@ -8,8 +8,9 @@ of a short text could find the text by trying."""
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -75,16 +76,15 @@ class CacheKeys:
         """The declared environment as it is now; None if a function does not know it. Calls functions of the user,
         which may block."""
         forms: dict[str, bytes] = {}
-        variables: dict[str, str | None] = {}
+        variables = {part: os.environ.get(part) for part in self._cache.environment if isinstance(part, str)}
         for part in self._cache.environment:
             if isinstance(part, str):
-                variables[part] = os.environ.get(part)
                 continue
             values = part if isinstance(part, Mapping) else self._called(part)
             if values is None:
                 return None
             for name, value in values.items():
-                forms[name] = self._encoded(name, value)
+                forms[_free(name, {**forms, **variables})] = self._encoded(name, value)
         return Surroundings(forms, variables)
 
     def _called(self, function: Any) -> Mapping[str, Any] | None:
@@ -139,13 +139,15 @@ class CacheKeys:
     def _salt(self) -> dict[str, str]:
         found: dict[str, str] = {}
         for part in self._cache.salt:
-            name = SALT + salt_name(part)
             code = _digest(part.encode()).hex() if isinstance(part, str) else part_digest(part)
-            number = 2
-            while name in found:
-                name, number = f"{SALT}{salt_name(part)} {number}", number + 1
-            found[name] = code
+            found[_free(SALT + salt_name(part), found)] = code
         return found
+
+
+def _free(name: str, taken: Container[str]) -> str:
+    """The name, with a number if it is taken: two parts of one name count both."""
+    numbered = (f"{name} {number}" for number in itertools.count(2))
+    return next(one for one in itertools.chain((name,), numbered) if one not in taken)
 
 
 def key_of_values(what: str, values: Mapping[str, Any], version: str | None = None) -> Key:
