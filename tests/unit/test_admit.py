@@ -102,6 +102,11 @@ def test_a_feature_is_refused_unless_the_store_offers_it(said, feature):
     assert admit(spec(**said), ALL)
 
 
+def test_a_store_without_a_cache_says_how_to_submit_all_the_same():
+    with pytest.raises(Unsupported, match=r"submit with using\(cache=False\), or use SQLite$"):
+        admit(spec(flight="f"), ALL - {"cache"})
+
+
 def test_same_content_is_the_task_its_version_its_queue_and_its_arguments():
     one = spec(args=b"{}", version=1, queue="q")
     assert digest(one) == digest(msgspec.structs.replace(one, id="other", priority=0, owner="bob"))

@@ -152,7 +152,8 @@ def _check_features(spec: JobSpec, features: frozenset[str]) -> None:
     }
     for feature, value in needed.items():
         if value and feature not in features:
-            raise Unsupported(f"job {spec.task!r} needs {feature}, which this store does not support")
+            advice = ": submit with using(cache=False), or use SQLite" if feature == "cache" else ""
+            raise Unsupported(f"job {spec.task!r} needs {feature}, which this store does not support{advice}")
 
 
 def _is_whole(value: object) -> bool:
