@@ -16,9 +16,11 @@ from daybreak.store.protocol import Amend, Claim, Exchange, Verdict
 from daybreak.stores.directory import WATS, DirectoryStore, Layout
 from daybreak.stores.directory.file_names import id_of, is_stem_of, stem_of
 from daybreak.stores.directory.open_folder import forget
+from daybreak.stores.memory import MemoryStore
 from daybreak.testing.clock import HandClock
 from daybreak.testing.contract.batches import PLECS, calls_of, submit
 from daybreak.testing.contract.builders import FATAL, NOON, accept, claim_one, get_job, provide, settle, spec, used
+from daybreak.testing.contract.flights import flying
 
 
 @pytest.fixture
@@ -48,6 +50,20 @@ async def test_the_names_of_the_files_show_the_states_at_once(folder):
         assert (told["id"], told["status"], told["attempts"], told["priority"]) == ("a", "completed", 1, 5)
         await store.amend(Amend(action="remove", by="ann", jobs=("a",)))
         assert names(folder) == []
+
+
+async def test_moved_jobs_that_waited_for_the_result_of_another_run_on_their_own(folder):
+    async with MemoryStore() as source:
+        leader, follower = (flying() for _ in range(2))
+        await source.insert([leader, follower])
+        packed = await source.pack([leader.id, follower.id])
+    async with DirectoryStore(folder) as store:
+        await store.adopt(packed, by="ann")
+    async with DirectoryStore(folder) as store:
+        for _ in range(2):
+            await settle(store, await claim_one(store), Done(b"7"))
+        jobs = await store.get([leader.id, follower.id])
+        assert [(job.state, job.spec.flight) for job in jobs] == [(State.COMPLETED, None)] * 2
 
 
 async def test_only_the_owner_of_the_folder_can_read_it(folder):

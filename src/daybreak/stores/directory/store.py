@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Final, Self
 from urllib.parse import parse_qsl, unquote
 
+from msgspec.structs import replace
+
 from daybreak.core.errors import BadInput, StoreUnavailable
 from daybreak.core.events import Event
 from daybreak.core.model import Job, JobSpec, Lease, Put, Record
@@ -190,7 +192,7 @@ class DirectoryStore(MemoryStore):
 
     async def adopt(self, moved: Sequence[Moved], *, by: str, now: datetime | None = None) -> list[Inserted]:
         with self._writing(sum(len(one.job.spec.args) + len(one.job.result or b"") for one in moved)):
-            return await super().adopt(moved, by=by, now=now)
+            return await super().adopt([_without_flight(one) for one in moved], by=by, now=now)
 
     async def put(self, puts: Sequence[Put], *, now: datetime | None = None) -> list[Record | None]:
         with self._writing(_size_of_puts(puts)):
@@ -245,6 +247,15 @@ class DirectoryStore(MemoryStore):
     async def examine(self) -> list[Finding]:
         """What the folder shows about itself; works also while another process has it open."""
         return list(examine(self.path))
+
+
+def _without_flight(moved: Moved) -> Moved:
+    """A moved job runs on its own here: the folder does not keep which result it would wait for."""
+    spec = moved.job.spec
+    if spec.flight is None:
+        return moved
+    alone = replace(spec, flight=None, flight_parts={}, options=replace(spec.options, cache=None))
+    return replace(moved, job=replace(moved.job, spec=alone))
 
 
 def _size(exchange: Exchange) -> int:
