@@ -132,3 +132,18 @@ def test_a_sweep_of_commands_over_known_points_runs_nothing(cli, ask, start, tmp
     (tmp_path / "sim.py").write_text("import sys\nprint(float(sys.argv[1]) / 3)\n")
     cli(*sweep, "three")
     assert ask("runs", "show", "three", "--json", "--url", "jobs.db")["jobs"]["completed"] == 0
+
+
+@pytest.mark.parametrize("words", [("exec", "--"), ("sweep", "-g", "vin=10", "--no-work", "--name", "one")])
+def test_a_command_whose_input_has_changed_since_it_was_submitted_keeps_no_result(cli, ask, start, tmp_path, words):
+    (tmp_path / "sim.py").write_text("print(open('gain').read())\n")
+    (tmp_path / "gain").write_text("3")
+    line = ["python3", "sim.py", "{vin}"]
+    line = [" ".join(line)] if words[0] == "sweep" else line
+    cli(words[0], "--cache", "--input", "gain", "--url", "jobs.db", *words[1:], *line)
+    (tmp_path / "gain").write_text("4")
+    queue = "one" if words[0] == "sweep" else "default"
+    start("worker", "--allow-commands", "--queues", queue, "--until-idle", "--url", "jobs.db").wait(60)
+    told = cli("jobs", "show", "last", "--url", "jobs.db").stdout
+    assert f"{tmp_path / 'gain'} is not as it was when the job was submitted" in told
+    assert ask("cache", "--json", "--url", "jobs.db")["entries"] == 0

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
@@ -14,11 +14,12 @@ from daybreak.cli.options import Place
 from daybreak.core.errors import BadFile, BadInput
 from daybreak.system.file_content import digest_of
 from daybreak.tasks.cache import Cache
+from daybreak.tasks.command_tasks import INPUTS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 VERSION: Final = "1"  # of what a result of a command line contains
-MAX_INPUTS: Final = 1000
+MAX_INPUTS: Final = 100  # each job keeps their digests
 
 
 def cache_options(command: F) -> F:
@@ -41,9 +42,16 @@ _OPTIONS = [
 ]  # fmt: skip
 
 
+class CommandCache(NamedTuple):
+    """The cache of a command line, and the entry of `meta` by which the worker sees that no file has changed since."""
+
+    cache: Cache
+    meta: dict[str, Any]
+
+
 def command_cache(
     words: Iterable[str], inputs: Iterable[str], folder: Path, *, also: Mapping[str, Any], ignore: str = ""
-) -> Cache:
+) -> CommandCache:
     """The cache of a command line. The contents of the named files count, and of those that are words of it; and what
     else is given in `also`."""
     named = [folder / path for path in inputs]
@@ -54,11 +62,12 @@ def command_cache(
     if len(found) > MAX_INPUTS:
         raise BadInput(f"--input: {len(found)} files; the limit is {MAX_INPUTS}")
     try:
-        contents = {f"file {name}": digest_of(path)[0] for name, path in found.items()}
+        digests = {name: digest_of(path)[0] for name, path in found.items()}
     except BadFile as error:
         raise BadInput(f"--cache: {error}") from None
-    environment: dict[str, Any] = {**also, **contents}
-    return Cache(version=VERSION, environment=environment, ignore=ignore or ())
+    environment: dict[str, Any] = {**also, **{f"file {name}": digest for name, digest in digests.items()}}
+    cache = Cache(version=VERSION, environment=environment, ignore=ignore or ())
+    return CommandCache(cache, {INPUTS: {str(folder / name): digest for name, digest in digests.items()}})
 
 
 def _name(path: Path, folder: Path) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from daybreak.api.cached_submits import keyed_by
 from daybreak.api.views.job import plain_value
@@ -19,6 +20,7 @@ from daybreak.cli.wait import say_outcome
 from daybreak.client.client import Client
 from daybreak.config import here
 from daybreak.core.errors import BadInput
+from daybreak.core.metadata import encode_meta
 from daybreak.core.model import Job, State
 from daybreak.core.text import safe
 from daybreak.core.units import clean
@@ -68,7 +70,8 @@ def command(
     async def submitted(client: Client) -> int:
         spec = client.spec(TASK, args, **how.given)
         if cache is not None:
-            spec = await keyed_by(client, Definition(run_command, name=TASK), cache, spec)
+            spec = replace(spec, meta={**spec.meta, **encode_meta(cache.meta)})
+            spec = await keyed_by(client, Definition(run_command, name=TASK), cache.cache, spec)
         job = await submit_job(client, spec, how)
         return 0 if job is None else _say_output(job, how)
 

@@ -17,7 +17,7 @@ import click
 from msgspec import Struct
 
 from daybreak.cli import completions
-from daybreak.cli.command_cache import cache_options, command_cache
+from daybreak.cli.command_cache import CommandCache, cache_options, command_cache
 from daybreak.cli.errors import Exit
 from daybreak.cli.options import NAME, PRIORITY, TIMEOUT, Place, Whole, as_json
 from daybreak.cli.output import note, say, say_json, tell
@@ -34,7 +34,6 @@ from daybreak.runs.record import check_run_name
 from daybreak.runs.run import Run
 from daybreak.runs.run_info import RunInfo
 from daybreak.runs.submission import SweepPlan
-from daybreak.tasks.cache import Cache
 from daybreak.tasks.command_tasks import EXEC_POINT
 from daybreak.worker.child.command_template import CommandTemplate, names_in
 from daybreak.worker.child.sweep_points import OWN, prepare_folder
@@ -167,7 +166,7 @@ def _sweep(command_line: str, options: SweepOptions) -> int:
     return sweep.run()
 
 
-def _cache(template: CommandTemplate, options: SweepOptions, how: Mapping[str, Any]) -> Cache:
+def _cache(template: CommandTemplate, options: SweepOptions, how: Mapping[str, Any]) -> CommandCache:
     """The folder of a point does not count: it is named like the run."""
     words = [] if template.shell else [word for word in shlex.split(template.text) if "{" not in word]
     also = {name: value for name, value in how.items() if name != "folder" and value}
@@ -245,7 +244,7 @@ class _Sweep:
         design: Design,
         template: CommandTemplate,
         fixed: Mapping[str, Any],
-        cache: Cache | None = None,
+        cache: CommandCache | None = None,
     ) -> None:
         self._cache = cache
         self._here = here
@@ -265,9 +264,11 @@ class _Sweep:
     def _arguments(self) -> dict[str, Any]:
         """The arguments of `app.sweep` and `app.plan_sweep`."""
         options = self._options
-        given = {
-            "priority": options.priority, "retry": options.retry, "timeout": options.timeout, "cache": self._cache,
+        given: dict[str, Any] = {
+            "priority": options.priority, "retry": options.retry, "timeout": options.timeout,
         }  # fmt: skip
+        if self._cache is not None:
+            given |= {"cache": self._cache.cache, "meta": self._cache.meta}
         levels = self._design.levels
         if levels:
             points: dict[str, Any] = {"grid": levels}

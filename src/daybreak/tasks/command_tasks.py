@@ -8,3 +8,4 @@ from typing import Final
 EXEC: Final = "exec"  # of `daybreak exec`
 EXEC_POINT: Final = "exec_point"  # of `daybreak sweep`
 COMMAND_TASKS: Final = (EXEC, EXEC_POINT)
+INPUTS: Final = "inputs"  # in a job's meta: the files on which its known result depends, with their digests

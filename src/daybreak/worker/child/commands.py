@@ -10,12 +10,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import IO, Any, Final
 
-from daybreak.core.errors import DaybreakError, Permanent, Transient
+from daybreak.core.errors import BadFile, DaybreakError, Permanent, Transient
 from daybreak.core.units import counted
 from daybreak.system import platform
-from daybreak.tasks.command_tasks import EXEC
+from daybreak.system.file_content import digest_of
+from daybreak.tasks.command_tasks import EXEC, INPUTS
 from daybreak.tasks.context import Context
 from daybreak.tasks.registry import Definition, Program
 
@@ -54,6 +56,7 @@ def run_command(
 
 def run_process(ctx: Context, argv: list[str], cwd: str | None, env: Mapping[str, str]) -> tuple[int, str, str]:
     """Run a program until it ends: its exit code, and the last 64 KiB of stdout and stderr."""
+    _check_inputs(ctx)
     try:
         process = subprocess.Popen(  # noqa: S603 - the worker was started with --allow-commands
             argv,
@@ -75,7 +78,23 @@ def run_process(ctx: Context, argv: list[str], cwd: str | None, env: Mapping[str
     tails = [_Tail(process.stdout, ctx), _Tail(process.stderr, ctx)]
     _wait(ctx, process)
     stdout, stderr = (tail.text() for tail in tails)
+    if process.returncode == 0:
+        _check_inputs(ctx)  # it may have changed meanwhile
     return process.returncode, stdout, stderr
+
+
+def _check_inputs(ctx: Context) -> None:
+    """Refuse a result that would be kept for other contents of the files than those that the command reads."""
+    for path, digest in ctx.meta.get(INPUTS, {}).items():
+        try:
+            is_same = digest_of(Path(path))[0] == digest
+        except BadFile:
+            is_same = False
+        if not is_same:
+            raise Permanent(
+                f"{path} is not as it was when the job was submitted, for which its result would be kept: submit the "
+                "command again"
+            )
 
 
 def command_failed(program: str, code: int, stdout: str, stderr: str) -> DaybreakError:
