@@ -244,6 +244,7 @@ BUGS = [
     ("cache", flights.rest_of_the_followers_is_forgotten, "test_claims_complete_the_followers_that_are_left"),
     ("cache", flights.result_is_used_for_ever, "test_a_result_may_be_used_for_as_long_as_it_was_asked"),
     ("cache", flights.size_is_not_limited, "test_what_was_used_longest_ago_makes_room"),
+    ("cache", flights.unkept_result_is_kept, "test_a_result_that_is_not_to_be_kept_is_that_of_its_job_alone"),
     ("cache", flights.contents_take_no_room, "test_contents_to_which_a_result_refers_take_room"),
     ("cache", flights.large_result_drops_all_others,
      "test_a_result_larger_than_the_room_is_not_kept_and_nothing_makes_room_for_it"),

@@ -111,6 +111,28 @@ async def test_the_async_face_does_the_same():
         assert (await app.cache.astats()).hits == 2
 
 
+def test_the_result_of_other_code_than_was_asked_for_is_not_kept(app):
+    def before(x: float) -> float:
+        return x
+
+    def after(x: float) -> float:
+        return x + 1
+
+    app.task(name="run", cache=True)(before)  # as of a worker that was started before the change
+    changed = Daybreak("memory://")
+    changed._open_sessions = app._sessions  # the same store
+    task = changed.task(name="run", cache=True)(after)
+    with app.worker():
+        leader, follower = task.submit_many([{"x": 1.0}] * 2)
+        assert (leader.result("20s"), follower.result("20s")) == (1.0, 1.0)
+        assert follower.info().cached_from is None
+        assert app.cache.entries() == []
+        versioned = Cache(version="1")
+        kept = task.using(cache=versioned).submit(1.0)  # here the code does not count
+        kept.result("20s")
+        assert task.using(cache=versioned).submit(1.0).info().cached_from == kept.id
+
+
 def test_hooks_hear_of_a_hit_where_it_was_submitted(app):
     heard: list[str] = []
     app.on("completed")(lambda event: heard.append(event.job))

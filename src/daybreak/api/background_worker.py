@@ -88,6 +88,7 @@ async def make_worker(app: Daybreak, settings: WorkerSettings, target: str | Non
     launch = child_plan(app, settings, target, is_shared=client.store.traits.shared, blobs=blobs)
     background = _background(app, client, settings)
     source = StoreSource(client.store, launch, app.world, app=app.name or target or "")
+    source.program = app.program
     worker = Worker(source, launch, app.world, listener=app.hooks, background=background)
     background.append(lambda: _export_metrics(worker, client))
     return worker

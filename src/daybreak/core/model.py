@@ -462,7 +462,7 @@ class Settlement(RedactedStruct, frozen=True, gc=False, kw_only=True):
     the attempt `ran` and, for a first attempt, the microseconds that the job had `waited`.
 
     `unused` means that the job never began under this lease: the rate tokens it took are returned where that is exact
-    (see `Gauge.give_start`)."""
+    (see `Gauge.give_start`). `unkept` means that no other job gets the result of this one, which completed."""
 
     seq: int
     job: str
@@ -485,6 +485,7 @@ class Settlement(RedactedStruct, frozen=True, gc=False, kw_only=True):
     ran: int = 0
     waited: int | None = None
     unused: bool = False
+    unkept: bool = False
 
 
 class QueueSettings(Struct, frozen=True, omit_defaults=True, kw_only=True):

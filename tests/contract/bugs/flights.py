@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import islice
 
+from msgspec.structs import replace
+
 from bugs.planting import bug
 from daybreak.core.flights import FIRST_TO_DROP
 from daybreak.core.model import State
@@ -93,6 +95,11 @@ def result_is_used_for_ever(real, self, steady):
 @bug(landings, "_make_room")
 def size_is_not_limited(real, tx, row, entry):
     """Results are never dropped."""
+
+
+@bug(settle.Settling, "_write")
+def unkept_result_is_kept(real, self, row, settlement):
+    return real(self, row, replace(settlement, unkept=False))
 
 
 @bug(landings, "room_of")

@@ -104,7 +104,7 @@ class Settling:
             moves.update_rank(tx, row)
             tx.change(row)
         tx.record_event(row, events.settled(settlement, row.n + 1, tx.at, row.due_at))
-        if settlement.state is State.COMPLETED:
+        if settlement.state is State.COMPLETED and not settlement.unkept:
             landings.deliver(tx, row, settlement)
         elif settlement.state in FINAL or settlement.state is State.SUSPENDED:
             flights.leave(tx, row)

@@ -88,7 +88,7 @@ def add_settlements(args: Args, settlements: Sequence[Settlement]) -> int:
         key = (
             id(settlement.state), id(settlement.reason), parts, settlement.attempt, settlement.lost,
             settlement.timeouts, settlement.fence, id(settlement.delay), id(settlement.keep_for), settlement.by,
-            settlement.counts_as, settlement.unused, number if has_details else 0,
+            settlement.counts_as, settlement.unused, settlement.unkept, number if has_details else 0,
         )  # fmt: skip
         if (fate := fates.get(key)) is None:
             fate = fates[key] = len(fates) + 1
@@ -142,6 +142,8 @@ def _add_fate(args: Args, settlement: Settlement, parts: int) -> None:
         parts |= codes.HAS_NOTE
     if settlement.unused:
         parts |= codes.IS_UNUSED
+    if settlement.unkept:
+        parts |= codes.IS_UNKEPT
     state, reason = codes.STATE[settlement.state], codes.REASON[settlement.reason]
     args += (
         _FATE.pack(

@@ -203,6 +203,16 @@ class KnownResults:
         assert await known(store) == []
         assert await verdicts(store, flying()) == [NEW]
 
+    async def test_a_result_that_is_not_to_be_kept_is_that_of_its_job_alone(self, store: Store) -> None:
+        leader, follower = await fly(store, flying(), flying())
+        assert await settle(store, await claim_one(store, job=leader), Done(b"7"), unkept=True)
+        assert await known_flights(store) == []
+        done, waits = await get_job(store, leader), await get_job(store, follower)
+        assert (done.state, done.result, waits.state) == (State.COMPLETED, b"7", State.QUEUED)
+        assert await settle(store, await claim_one(store, job=follower), Done(RESULT))
+        assert await known_flights(store) == ["f"]
+        await assert_flights_are_sound(store)
+
     async def test_a_failure_on_the_last_attempt_is_not_kept(self, store: Store) -> None:
         await fly(store, flying(retry=ONCE))
         assert await settle(store, await claim_one(store), OOPS)

@@ -10,11 +10,15 @@ from datetime import timedelta
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from daybreak.core.model import Batching, Detached, Ending, Lease, Outcome, Settlement
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import Beat, Claim, Exchange, Extended, Store, Watch, work_topic, worker_topic
+from daybreak.system.code_digest import code_changed
 from daybreak.system.ports import World
+from daybreak.tasks.cache_key import SOURCE
+from daybreak.tasks.registry import Program
 from daybreak.worker.supervisor.breaker_reports import BreakerReports
 from daybreak.worker.supervisor.health_reports import HealthReports
 from daybreak.worker.supervisor.job_logs import JobLogs
@@ -95,6 +99,7 @@ class LocalSource:
         self._breakers = BreakerReports(store, world, worker)
         self._health = HealthReports(store, world)
         self.logs: JobLogs | None = None
+        self.program: Program | None = None  # what runs here: results of other code than was asked for are not kept
 
     async def exchange(
         self, ended: Sequence[tuple[Lease, Ending]], claim: ClaimRequest | None, *, by: str | None = None
@@ -113,6 +118,11 @@ class LocalSource:
             settle(lease, outcome, chance=chance.random(), by=by or self.worker, success=success(lease))
             for lease, outcome in settling
         ]
+        if self.program is not None:
+            settlements = [
+                replace(one, unkept=True) if self._ran_other_code(lease) else one
+                for (lease, _), one in zip(settling, settlements, strict=True)
+            ]
         reply = await self._store.exchange(
             Exchange(settle=settlements, claim=None if claim is None else self._store_claim(claim))
         )
@@ -125,6 +135,13 @@ class LocalSource:
             for (lease, _), settlement, accepted in zip(settling, settlements, reply.settled, strict=True)
         ]
         return ExchangeResult(settled, reply.leases, reply.next_in, reply.again, detached)
+
+    def _ran_other_code(self, lease: Lease) -> bool:
+        """Whether the job was submitted by a program with other code of its task."""
+        asked = lease.spec.flight_parts.get(SOURCE, "") if lease.spec.flight is not None else ""
+        if not asked or self.program is None or lease.spec.task not in self.program:
+            return False
+        return code_changed(asked, self.program[lease.spec.task].whole_code)
 
     async def _detach(
         self, ended: Sequence[tuple[Lease, Ending]]

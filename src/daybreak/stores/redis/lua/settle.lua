@@ -2,7 +2,7 @@
 -- assigns the same seq and fence again, to another job.
 
 local FATE = '<BBBI4I4I4ddd'
-local HAS_RESULT, HAS_FAILURE, HAS_CHECKPOINT, HAS_NOTE, IS_UNUSED = 1, 2, 4, 8, 16
+local HAS_RESULT, HAS_FAILURE, HAS_CHECKPOINT, HAS_NOTE, IS_UNUSED, IS_UNKEPT = 1, 2, 4, 8, 16, 32
 
 -- The fates in this call, each with the known parts of its event and the total that it counts for; then the settlements in
 -- runs of one fate: how long they ran and waited, and for each its seq, its id after the size of the id, and those of its
@@ -150,9 +150,9 @@ function M.write_settlement(job, fate, batch, i)
     state = M.end_attempt(job, fate, batch.checkpoints[i], batch.failures[i])
   end
   if not M.has(job.marks, K.FLIGHT) then return end
-  if state == COMPLETED then
+  if state == COMPLETED and not M.has(fate.parts, IS_UNKEPT) then
     M.deliver(job, ran_of(batch, i))
-  elseif state > COMPLETED or state == SUSPENDED then
+  elseif state >= COMPLETED or state == SUSPENDED then
     M.leave_flight(job)
   end
 end
