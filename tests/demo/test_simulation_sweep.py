@@ -405,7 +405,7 @@ async def test_feature_4_the_route_has_nine_fields_and_404_for_others(tmp_path, 
 
     with Daybreak(str(tmp_path / "sims.db"), by="ann") as app:
         orchestrator = SimulationOrchestrator(Server(), app=app, models=tmp_path / "models")
-        task_id = await orchestrator.submit_simulation(request_of(model, Vi=1))
+        task_id = await asyncio.to_thread(orchestrator.submit, request_of(model, Vi=1))
         other = await app.queue("mail").aadd(1)
         web = asgi(app, routes=[routes])
         transport = httpx.ASGITransport(web)
@@ -492,11 +492,52 @@ async def test_orchestrator_batches_tasks(make, model):
     server = Server()
     orchestrator = make(server, batch_size=4)
     for n in range(10):
-        await orchestrator.submit_simulation(request_of(model, n=n))
+        await asyncio.to_thread(orchestrator.submit, request_of(model, n=n))
     async with orchestrator:
         assert await orchestrator.wait_for_all_tasks(timeout=SECONDS)
     assert [len(call) for call in server.calls] == [4, 4, 2]
     assert [p["n"] for call in server.calls for p in call] == list(range(10))
+
+
+async def test_submit_simulation_starts_the_dispatcher_and_what_comes_together_shares_batches(make, model):
+    """The code of PyPLECS calls no `start`."""
+    server = Server()
+    orchestrator = make(server)
+    ids = await asyncio.gather(
+        *(orchestrator.submit_simulation(request_of(model, n=n), level) for n, level in enumerate((HIGH, CRITICAL)))
+    )
+    for task_id in ids:
+        assert (await orchestrator.wait_for_completion(task_id, SECONDS)).status is TaskStatus.COMPLETED
+    await orchestrator.stop()
+    assert sorted(p["n"] for call in server.calls for p in call) == [0, 1]
+
+
+def test_a_program_that_never_calls_stop_ends_with_the_batch_that_runs(tmp_path, model):
+    server = BlockedServer()
+
+    def end_the_batch_once_the_app_closes():
+        while not orchestrator._dispatcher._is_stopping:
+            time.sleep(0.01)
+        server.may_end.set()
+
+    with Daybreak(str(tmp_path / "sims.db")) as app:
+        orchestrator = SimulationOrchestrator(server, app=app, models=tmp_path / "models")
+        ids = [orchestrator.submit(request_of(model, n=n)) for n in range(5)]
+        asyncio.run(orchestrator.start())
+        assert server.started.wait(SECONDS)
+        threading.Thread(target=end_the_batch_once_the_app_closes, daemon=True).start()
+    with Daybreak(str(tmp_path / "sims.db")) as app:
+        found = SimulationOrchestrator(app=app)
+        statuses = [found.get_task(task_id).status for task_id in ids]
+    assert statuses == [TaskStatus.COMPLETED] * 4 + [TaskStatus.QUEUED]
+    assert len(server.calls) == 1
+
+
+async def test_wait_for_completion_is_none_after_its_timeout_and_for_what_is_no_simulation(orchestrator, app, model):
+    task_id = await orchestrator.submit_simulation(request_of(model))
+    assert await orchestrator.wait_for_completion(task_id, 0.01) is None
+    assert await orchestrator.wait_for_completion("nobody") is None
+    assert await orchestrator.wait_for_completion((await app.queue("mail").aadd(1)).id) is None
 
 
 async def test_cache_avoids_redundant_simulations(make, model):
@@ -603,7 +644,7 @@ async def test_priority_queue_ordering(make, model):
     server = Server()
     orchestrator = make(server, batch_size=1)
     for number, level in enumerate((LOW, CRITICAL, NORMAL, HIGH)):
-        await orchestrator.submit_simulation(request_of(model, n=number), priority=level)
+        await asyncio.to_thread(orchestrator.submit, request_of(model, n=number), priority=level)
     async with orchestrator:
         assert await orchestrator.wait_for_all_tasks(SECONDS)
     assert [call[0]["n"] for call in server.calls] == [1, 3, 2, 0]
@@ -613,8 +654,9 @@ async def test_orchestrator_statistics(make, model):
     server = Server(None, ValueError("no"))
     orchestrator = make(server, batch_size=2)
     assert orchestrator.get_orchestrator_stats()["total_submitted"] == 0
+    assert make(server, batch_size=None).get_orchestrator_stats()["executor"]["batch_size"] == 4
     for n in range(4):
-        await orchestrator.submit_simulation(request_of(model, n=n))
+        await asyncio.to_thread(orchestrator.submit, request_of(model, n=n))
     stats = orchestrator.get_orchestrator_stats()
     assert (stats["total_submitted"], stats["queue_size"], stats["active_tasks"]) == (4, 4, 0)
     async with orchestrator:
@@ -656,7 +698,7 @@ async def test_one_error_string_of_a_batch_fails_that_task_alone(make, model):
     good = {"Time": [0.0], "Values": [[1.0]]}
     server = Server([good, good, "buck/Divide: Division by zero", good])
     orchestrator = make(server)
-    ids = [await orchestrator.submit_simulation(request_of(model, n=n)) for n in range(4)]
+    ids = [await asyncio.to_thread(orchestrator.submit, request_of(model, n=n)) for n in range(4)]
     async with orchestrator:
         assert await orchestrator.wait_for_all_tasks(SECONDS)
     tasks = [await orchestrator.get_task_status(one) for one in ids]
@@ -675,7 +717,7 @@ async def test_a_lost_call_is_retried_for_each_task_alone(make, model):
 
     server = Server(*[poisoned] * 50)
     orchestrator = make(server)
-    ids = [await orchestrator.submit_simulation(request_of(model, n=n)) for n in range(4)]
+    ids = [await asyncio.to_thread(orchestrator.submit, request_of(model, n=n)) for n in range(4)]
     async with orchestrator:
         assert await orchestrator.wait_for_all_tasks(SECONDS)
     tasks = [await orchestrator.get_task_status(one) for one in ids]
@@ -687,9 +729,9 @@ async def test_a_lost_call_is_retried_for_each_task_alone(make, model):
 async def test_a_cancelled_task_never_runs(make, model):
     server = Server()
     orchestrator = make(server)
-    task_id = await orchestrator.submit_simulation(request_of(model))
+    task_id = await asyncio.to_thread(orchestrator.submit, request_of(model))
     assert await orchestrator.cancel_task(task_id) is True
-    other = await orchestrator.submit_simulation(request_of(model, n=1))
+    other = await asyncio.to_thread(orchestrator.submit, request_of(model, n=1))
     async with orchestrator:
         await orchestrator.wait_for_completion(other, SECONDS)
     assert server.calls == [[{"n": 1}]]
@@ -732,6 +774,14 @@ async def test_without_a_server_nothing_is_lost(make, orchestrator, model):
     with pytest.raises(BadInput, match="no PLECS server"):
         await orchestrator.start()
     assert await orchestrator.wait_for_all_tasks(timeout=0.05) is False
+    executor = {
+        "batch_size": 4,
+        "batches_executed": 0,
+        "total_simulations": 0,
+        "total_runtime": 0,
+        "is_processing": False,
+    }
+    assert orchestrator.get_orchestrator_stats()["executor"] == executor
     orchestrator.set_plecs_server(Server())
     async with orchestrator:
         assert (await orchestrator.wait_for_completion(task_id, SECONDS)).status is TaskStatus.COMPLETED
@@ -787,12 +837,12 @@ async def test_the_model_that_was_submitted_is_simulated_whatever_becomes_of_its
     """The article's fourth failure. Size and time of the file stay the same, so only its content tells."""
     with StandIn() as stand_in:
         orchestrator = make(PlecsServer(port=stand_in.port), batch_size=2)
-        ids = [await orchestrator.submit_simulation(request_of(model, n=n), use_cache=False) for n in range(6)]
+        ids = [await asyncio.to_thread(orchestrator.submit, request_of(model, n=n), use_cache=False) for n in range(6)]
         stat, content = model.stat(), model.read_bytes()
         model.write_bytes(content.replace(b"Vi = 24", b"Vi = 48"))
         os.utime(model, ns=(stat.st_atime_ns, stat.st_mtime_ns))
         assert (model.stat().st_size, model.stat().st_mtime_ns) == (stat.st_size, stat.st_mtime_ns)
-        new = await orchestrator.submit_simulation(request_of(model, n=99))
+        new = await asyncio.to_thread(orchestrator.submit, request_of(model, n=99))
         model.unlink()
         async with orchestrator:
             assert await orchestrator.wait_for_all_tasks(SECONDS)
@@ -807,7 +857,9 @@ async def test_calls_that_fail_at_random_fail_no_task_and_lose_none(make, model)
     with StandIn(Faults(fail_share=0.25, seed=1)) as stand_in:
         retry = Retry(attempts=20, delay=timedelta(milliseconds=1), unknown="fail")
         orchestrator = make(PlecsServer(port=stand_in.port), batch_size=2, retry=retry)
-        ids = [await orchestrator.submit_simulation(request_of(model, Vi=n), use_cache=False) for n in range(40)]
+        ids = [
+            await asyncio.to_thread(orchestrator.submit, request_of(model, Vi=n), use_cache=False) for n in range(40)
+        ]
         async with orchestrator:
             assert await orchestrator.wait_for_all_tasks(SECONDS)
         tasks = [await orchestrator.get_task_status(one) for one in ids]
@@ -820,10 +872,10 @@ async def test_tasks_and_results_survive_the_process(tmp_path, model):
     path = str(tmp_path / "sims.db")
     with Daybreak(path) as app:
         orchestrator = SimulationOrchestrator(Server(), 1, app=app, models=tmp_path / "models", retry=QUICK)
-        done = await orchestrator.submit_simulation(request_of(model, Vi=7))
+        done = await asyncio.to_thread(orchestrator.submit, request_of(model, Vi=7))
         async with orchestrator:
             await orchestrator.wait_for_completion(done, SECONDS)
-        waiting = await orchestrator.submit_simulation(request_of(model, Vi=8), HIGH)
+        waiting = await asyncio.to_thread(orchestrator.submit, request_of(model, Vi=8), HIGH)
     with Daybreak(path) as app:
         server = Server()
         orchestrator = SimulationOrchestrator(server, app=app, models=tmp_path / "models")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from daybreak.adapters.plecs import BadAnswer, PlecsError, Waveforms
 from daybreak.adapters.plecs.results import parse_batch
 from orchestration.tasks import SimulationResult, SimulationTask
 
 logger = logging.getLogger(__name__)
+
+NO_BATCHES: Final = {"batches_executed": 0, "total_simulations": 0, "total_runtime": 0.0}
 
 
 class SimulationServer(Protocol):
@@ -26,7 +28,7 @@ class BatchSimulationExecutor:
     def __init__(self, plecs_server: SimulationServer, batch_size: int = 4) -> None:
         self.server = plecs_server
         self.batch_size = batch_size
-        self.stats = {"batches_executed": 0, "total_simulations": 0, "total_runtime": 0.0}
+        self.stats = dict(NO_BATCHES)
 
     def execute_batch(self, tasks: Sequence[SimulationTask]) -> list[SimulationResult]:
         """One call for each model among the tasks, and results in the order of the tasks. A task that failed alone has

@@ -34,12 +34,14 @@ class Dispatcher:
         self._callbacks = callbacks
         self._running: Future[None] | None = None
         self._is_stopping = False
+        self._is_registered = False
 
-    def start(self) -> None:
+    def start(self, *, gather: bool = False) -> None:
+        """Start it, if it does not run. With `gather`, it waits a moment first for tasks that are on their way."""
         self.ready_executor()
         if self._running is None:
             self._is_stopping = False
-            self._running = self._selection.app.portal.spawn(self._run())
+            self._running = self._selection.app.portal.spawn(self._run(LOOK_EVERY if gather else 0.0))
 
     def stop(self) -> Future[None] | None:
         """Ends when the batch that runs has ended. Whatever waits stays in the store."""
@@ -47,15 +49,25 @@ class Dispatcher:
         running, self._running = self._running, None
         return running
 
+    async def _end(self) -> None:
+        """The app closes, or the program ends, and nobody called `stop`: the batch that runs is the last one."""
+        running = self.stop()
+        if running is not None:
+            await asyncio.wrap_future(running)
+
     def ready_executor(self) -> BatchSimulationExecutor:
         if self.executor is None:
             raise BadInput("no PLECS server: SimulationOrchestrator(server), or set_plecs_server(server)")
         return self.executor
 
-    async def _run(self) -> None:
+    async def _run(self, first_look_in: float) -> None:
         was_empty = True
+        await asyncio.sleep(first_look_in)
         # Taking starts the services of the store in this process: what another one left when it died comes back.
         await self._selection.app.queue(f"{PREFIX}none").atake()
+        if not self._is_registered:  # now, so that it runs before what gives back the tasks that are held
+            self._is_registered = True
+            self._selection.app.portal.on_close(self._end)
         while not self._is_stopping:
             try:
                 batch = await self._selection.take(self.ready_executor().batch_size)

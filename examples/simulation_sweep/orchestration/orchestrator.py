@@ -10,14 +10,14 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from daybreak import BadInput, Daybreak, Retry
 from daybreak.adapters.plecs import copy_by_content
 from daybreak.api.queues import LeaseHandle
-from daybreak.core.errors import JobNotFound
+from daybreak.core.errors import JobNotFound, ResultTimeout
 from daybreak.core.model import UNFINISHED, State
-from orchestration.batches import BatchSimulationExecutor, SimulationServer
+from orchestration.batches import NO_BATCHES, BatchSimulationExecutor, SimulationServer
 from orchestration.cache import SimulationCache
 from orchestration.callbacks import Callbacks
 from orchestration.dispatcher import LOOK_EVERY, TRANSIENT, Dispatcher, settle
@@ -27,6 +27,7 @@ from orchestration.tasks import SimulationRequest, SimulationResult, SimulationT
 
 logger = logging.getLogger(__name__)
 
+BATCH_SIZE: Final = 4
 T = TypeVar("T")
 
 
@@ -49,7 +50,7 @@ class SimulationOrchestrator:
     def __init__(
         self,
         plecs_server: SimulationServer | None = None,
-        batch_size: int = 4,
+        batch_size: int | None = None,
         *,
         app: Daybreak | None = None,
         models: str | Path | None = None,
@@ -57,7 +58,7 @@ class SimulationOrchestrator:
         cache: SimulationCache | None = None,
     ) -> None:
         self.app = app if app is not None else Daybreak("simulations.db")
-        self.batch_size = batch_size
+        self.batch_size = BATCH_SIZE if batch_size is None else batch_size
         self._models = models
         self._retry = retry
         self.cache = cache if cache is not None else SimulationCache(self.app)
@@ -94,7 +95,11 @@ class SimulationOrchestrator:
     async def submit_simulation(
         self, request: SimulationRequest, priority: TaskPriority = TaskPriority.NORMAL, use_cache: bool = True
     ) -> str:
-        return await self._spawn(self._submit(request, priority, use_cache))
+        """As `submit`; and the dispatcher starts, if there is a server. Tasks submitted within 0.1 s share batches."""
+        task_id = await self._spawn(self._submit(request, priority, use_cache))
+        if self._dispatcher.executor is not None:
+            self._dispatcher.start(gather=True)
+        return task_id
 
     async def _submit(self, given: SimulationRequest, priority: TaskPriority, use_cache: bool) -> str:
         urgent, request = priority_of(priority), request_from(given)
@@ -133,14 +138,14 @@ class SimulationOrchestrator:
         cache_stats = self.cache.get_cache_stats()
         tallies = self._run(self._selection.tallies())
         done = {state: sum(tally.n for tally in tallies if tally.state is state) for state in State}
-        executor = self._dispatcher.executor.stats if self._dispatcher.executor else {}
+        executor = self._dispatcher.executor.stats if self._dispatcher.executor else NO_BATCHES
         return {
             "total_submitted": sum(done.values()),
             "total_completed": done[State.COMPLETED],
             "total_failed": done[State.FAILED],
             "total_cancelled": done[State.CANCELLED],
             "total_cached_hits": cache_stats["hits"],
-            "total_batches": executor.get("batches_executed", 0),
+            "total_batches": executor["batches_executed"],
             "queue_size": sum(done[state] for state in UNFINISHED if state is not State.RUNNING),
             "active_tasks": done[State.RUNNING],
             "executor": {"batch_size": self.batch_size, **executor, "is_processing": self._dispatcher.is_processing},
@@ -234,13 +239,20 @@ class SimulationOrchestrator:
 
     # -- waiting and cancelling ----------------------------------------------------------------------------------------
 
-    async def wait_for_completion(self, task_id: str, timeout: float | None = None) -> SimulationTask:  # noqa: ASYNC109
-        """The task once it is final. TimeoutError when so many seconds have passed."""
+    async def wait_for_completion(
+        self,
+        task_id: str,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> SimulationTask | None:
+        """The task once it is final. None when so many seconds have passed, or for an id that is no simulation."""
+        if await self.get_task_status(task_id) is None:
+            return None
         limit = None if timeout is None else timedelta(seconds=timeout)
-        await self.app.job(task_id).await_(limit)
-        task = await self.get_task_status(task_id)
-        assert task is not None
-        return task
+        try:
+            await self.app.job(task_id).await_(limit)
+        except ResultTimeout:
+            return None
+        return await self.get_task_status(task_id)
 
     async def wait_for_all_tasks(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109
         """Whether every accepted task has become final within so many seconds: an empty queue is not enough."""
