@@ -194,13 +194,23 @@ async def agree(job: str) -> None:
     """Make an execution and its sagas agree. May be repeated."""
     store = (await app.client()).store
     [found] = await store.get([job])
-    if found is None or found.spec.task != execute.name:
+    if found is None:  # it was deleted, and what it had is left
+        for saga_id in [mark.name for mark in await store.records(SAGA_MARK_KIND) if job_of(mark.name) == job]:
+            with contextlib.suppress(Refused):
+                await app.find_saga(saga_id).acancel()
+        return
+    if found.spec.task != execute.name:
         return
     for fence in range(max(found.fence - 3, 1), found.fence + 1):
         saga_id = f"{job}.{fence}"
         if await read_saga(store, saga_id) is not None:
             with contextlib.suppress(Refused):  # it completed meanwhile
                 await _agree(saga_id, job, fence, is_current=found.state is State.RUNNING and fence == found.fence)
+
+
+def job_of(saga_id: str) -> str:
+    """The job `execute` that started a saga."""
+    return saga_id.rpartition(".")[0]
 
 
 async def _agree(saga_id: str, job: str, fence: int, *, is_current: bool) -> None:
@@ -221,7 +231,7 @@ async def try_schedule_from_queue() -> int:
     repair is an execution and its saga that do not agree, because something was killed between the two."""
     jobs = {info.id async for info in app.afind(queue=EXECUTIONS, state=State.RUNNING, limit=1000)}
     store = (await app.client()).store
-    jobs.update(mark.name.rpartition(".")[0] for mark in await store.records(SAGA_MARK_KIND))
+    jobs.update(job_of(mark.name) for mark in await store.records(SAGA_MARK_KIND))
     for job in sorted(jobs):
         await agree(job)
     return len(jobs)

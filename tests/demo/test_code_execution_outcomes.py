@@ -239,6 +239,19 @@ async def test_cancelling_an_active_execution_deletes_its_pod_and_refuses_its_ou
     assert (await system.job()).revision == job.revision
 
 
+async def test_deleting_an_active_execution_deletes_its_pod_and_releases_what_it_had(system):
+    [command] = system.created()
+    client = await system.app.client()
+    job = await system.job()
+    await client.cancel(job.id, note="deleted")
+    await client.remove(job.id)  # before anything else hears of its end
+    await system.work()
+    assert system.deleted() == [command.saga_id]
+    assert await system.job() is None
+    await system.check_released()
+    assert "is over" in await system.report(command)
+
+
 async def test_a_script_that_no_pod_can_run_fails_at_the_first_step(system):
     for name, fields in {
         "empty": {"script": " \n"}, "language": {"language": "cobol"}, "nul": {"script": "a\0b"},
