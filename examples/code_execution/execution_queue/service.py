@@ -3,6 +3,7 @@ the cap, the slots and the payloads."""
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections import Counter
 from datetime import timedelta
@@ -10,7 +11,7 @@ from typing import Any, Final
 
 from daybreak import Daybreak, Permanent, Priority
 from daybreak.api.task import prepare
-from daybreak.core.errors import BadInput, JobNotFound, LeaseLost, Refused
+from daybreak.core.errors import BadInput, JobNotFound, LeaseLost, RecordChanged, Refused
 from daybreak.core.model import UNFINISHED, WAITING, Job, State
 from daybreak.core.units import bucket
 from daybreak.store.protocol import Beat, Claim, Exchange
@@ -90,8 +91,9 @@ class ExecutionQueueService:
         """Take the most urgent execution, if fewer than `max_active` are active. It stays active until `release`. For
         programs that schedule by themselves; workers do this on their own."""
         client = await self._app.client()
-        if (await client.queue(EXECUTIONS)).max_running != max_active:
-            await client.set_queue(EXECUTIONS, max_running=max_active)
+        while (await client.queue(EXECUTIONS)).max_running != max_active:
+            with contextlib.suppress(RecordChanged):  # other callers set it, too
+                await client.set_queue(EXECUTIONS, max_running=max_active)
         tasks = frozenset({(TASK, self._app.find_task(TASK).definition.version)})
         claim = Claim(worker=f"scheduler-{client.new_id()}", queues=(EXECUTIONS,), tasks=tasks, lease_for=SCHEDULED_FOR)
         leases = (await client.store.exchange(Exchange(claim=claim))).leases
