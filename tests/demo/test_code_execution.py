@@ -112,7 +112,7 @@ async def test_try_schedule_returns_the_event_as_it_was_and_none_for_an_empty_qu
 async def test_the_cap_holds_for_callers_at_the_same_time(queue):
     for n in range(12):
         await queue.enqueue(request(f"e{n}"))
-    found = await asyncio.gather(*(queue.try_schedule(5) for _ in range(20)))
+    found = await asyncio.gather(*(queue.try_schedule(5) for _ in range(60)))
     assert len([one for one in found if one is not None]) == 5
     assert (await queue.get_queue_status()).active_count == 5
 
@@ -393,8 +393,11 @@ async def test_what_is_unknown_is_404_and_what_is_wrong_is_422(web):
         assert answer.status_code == 422, body
     for params in ({"limit": 0}, {"limit": 201}, {"skip": -1}, {"status": "lost"}, {"priority": "URGENT"}, {"x": 1}):
         assert (await root.get("/api/v1/admin/executions/", params=params)).status_code == 422, params
-    for body in ({"max_concurrent_executions": 0}, {"max_concurrent_executions": 101}):
-        assert (await root.put("/api/v1/admin/settings", json=body)).status_code == 422
+    for body in (
+        {"max_concurrent_executions": 0}, {"max_concurrent_executions": 101}, {}, {"max_concurent_executions": 3},
+        {"max_concurrent_executions": 3, "more": 1},
+    ):  # fmt: skip
+        assert (await root.put("/api/v1/admin/settings", json=body)).status_code == 422, body
     assert (await web["ann"].post("/api/v1/execute", json={"script": "1", "priority": "URGENT"})).status_code == 422
     assert (await web["ann"].get("/api/v1/executions/unknown/result")).status_code == 404
 

@@ -24,7 +24,7 @@ from execution_queue.admin import AdminExecutionService, ExecutionList, Executio
 from execution_queue.events import PRIORITIES, ExecutionRequested
 from execution_queue.metrics import QueueMetrics
 from execution_queue.service import EXECUTIONS, ExecutionQueueService, QuotaExceeded, execution_id_of
-from execution_queue.settings import MAX_EXECUTIONS_PER_USER, RuntimeSettingsLoader, SystemSettings
+from execution_queue.settings import MAX_EXECUTIONS_PER_USER, MaxConcurrent, RuntimeSettingsLoader, SystemSettings
 from execution_queue.statuses import TERMINAL, Status, status_of
 
 LOOK_EVERY: Final = 0.2  # seconds between two looks of a live stream
@@ -70,6 +70,12 @@ class Cancelled(Struct, frozen=True, kw_only=True):
 
 class PriorityBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     priority: PriorityName
+
+
+class SettingsBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every setting, so that one that is misspelled or forgotten is refused, and does not become its default."""
+
+    max_concurrent_executions: MaxConcurrent
 
 
 class ListQuery(Struct, frozen=True, kw_only=True):
@@ -293,11 +299,12 @@ async def show_settings(call: Call[None, None]) -> Any:
     return msgspec.to_builtins(await RuntimeSettingsLoader(call.server.app).load())
 
 
-@admin_routes.put("/settings", ADMIN, body=SystemSettings, answer=SystemSettings, summary="Change the settings")
-async def save_settings(call: Call[None, SystemSettings]) -> Any:
+@admin_routes.put("/settings", ADMIN, body=SettingsBody, answer=SystemSettings, summary="Change the settings")
+async def save_settings(call: Call[None, SettingsBody]) -> Any:
     """The next execution is scheduled by them. What runs goes on."""
     call.check_queue(EXECUTIONS)
-    return msgspec.to_builtins(await RuntimeSettingsLoader(call.server.app).save(call.body))
+    settings = SystemSettings(max_concurrent_executions=call.body.max_concurrent_executions)
+    return msgspec.to_builtins(await RuntimeSettingsLoader(call.server.app).save(settings))
 
 
 @admin_routes.get(

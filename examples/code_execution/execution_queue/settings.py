@@ -12,10 +12,11 @@ from execution_queue.service import EXECUTIONS
 DEFAULT_MAX_CONCURRENT: Final = 10
 MAX_QUEUE_SIZE: Final = 10_000
 MAX_EXECUTIONS_PER_USER: Final = 100
+MaxConcurrent = Annotated[int, Meta(ge=1, le=100)]
 
 
 class SystemSettings(Struct, frozen=True, kw_only=True):
-    max_concurrent_executions: Annotated[int, Meta(ge=1, le=100)] = DEFAULT_MAX_CONCURRENT
+    max_concurrent_executions: MaxConcurrent = DEFAULT_MAX_CONCURRENT
 
 
 class RuntimeSettingsLoader:
