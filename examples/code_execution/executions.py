@@ -217,7 +217,8 @@ async def _agree(saga_id: str, job: str, fence: int, *, is_current: bool) -> Non
     handle = app.find_saga(saga_id)
     run = await handle.ainfo()
     if not is_current:
-        if run.state == "forward":
+        # Once its pod has reported, a saga completes: its last step may be what ended the execution just now.
+        if run.state == "forward" and "outcome" not in run.context:
             await handle.acancel()
     elif run.state == "completed":
         await end_execution(app, job, fence, outcome_of(run.context["outcome"]))

@@ -220,6 +220,25 @@ async def test_a_pod_that_dies_each_time_is_an_error_and_no_failure_of_the_code(
     await system.check_released()
 
 
+@pytest.mark.parametrize("kind", [ExecutionFailed, ExecutionTimeout])
+async def test_code_that_failed_is_not_undone_also_if_its_end_is_heard_before_the_last_step_has_ended(
+    system, monkeypatch, kind
+):
+    end_execution = executions.end_execution
+
+    async def end_and_hear(app, job, fence, outcome):
+        assert await end_execution(app, job, fence, outcome)
+        await executions.agree(job)  # as the hook `end-sagas` does
+        return True
+
+    monkeypatch.setattr(executions, "end_execution", end_and_hear)
+    [command] = system.created()
+    await system.report(command, kind, exit_code=1, error="the code failed")
+    assert (await system.app.find_saga(command.saga_id).ainfo()).state == "completed"
+    assert system.deleted() == []
+    await system.check_released()
+
+
 async def test_code_that_ran_too_long_is_a_timeout_and_is_not_tried_again(system):
     [command] = system.created()
     await system.report(command, ExecutionTimeout, exit_code=-9, error="ran longer than 10 s")
