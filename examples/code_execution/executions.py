@@ -53,7 +53,8 @@ Report = dict[str, Any]  # what a pod reported
 
 app = Daybreak(os.environ.get("STORE"), name="code-execution")
 allocations = Allocations(Path(os.environ.get("ALLOCATIONS", "allocations.db")), memory_mb=64 * 1024)
-publisher = Publisher(BROKER)
+# A broker that is away costs no attempt of `create_pod` at first: three such waits fit into the deadline of `execute`.
+publisher = Publisher(BROKER, patience=3 * ALLOWANCE)
 
 
 # -- an execution ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import executions
 import pytest
 import redis_servers
 from execution_queue import events, policies
-from execution_queue.broker import OutputIntake
+from execution_queue.broker import OutputIntake, Publisher
 from execution_queue.events import ExecutionRequested
 from execution_queue.metrics import QueueMetrics
 from execution_queue.service import EXECUTIONS, ExecutionQueueService, QuotaExceeded
@@ -20,6 +20,7 @@ from execution_queue.settings import RuntimeSettingsLoader, SystemSettings
 
 from daybreak import BadInput, State
 from daybreak.core.units import moment
+from daybreak.feeds.bridge.channels.channel import ChannelError, MessageTooLarge
 from daybreak.server import asgi
 from daybreak.server.access.tokens import create_token
 
@@ -240,6 +241,55 @@ def test_a_message_that_is_no_event_of_this_system_is_refused_with_the_reason():
     body = b'{"event_type": "ExecutionRequested", "execution_id": "a", "script": "x", "priority": "URGENT"}'
     with pytest.raises(BadInput, match="CRITICAL, HIGH"):
         events.read_request(events.Message(body=body))
+
+
+# -- the broker --------------------------------------------------------------------------------------------------------
+
+
+class Broker:
+    """A broker that is away for the first connections."""
+
+    def __init__(self, away_for: int, error: type[ChannelError] = ChannelError) -> None:
+        self.away_for, self.error = away_for, error
+        self.connections = 0
+        self.published = []
+
+    def channel(self, *_):
+        return self
+
+    async def open(self):
+        self.connections += 1
+        if self.connections <= self.away_for:
+            raise self.error("the broker is away")
+
+    async def publish(self, topic, messages):
+        self.published += [(topic, message.id) for message in messages]
+
+    async def close(self):
+        pass
+
+
+async def test_a_step_of_the_saga_waits_for_a_broker_that_is_away(monkeypatch):
+    broker = Broker(away_for=20)
+    monkeypatch.setattr("execution_queue.broker.make_channel", broker.channel)
+    monkeypatch.setattr("execution_queue.broker.RECONNECT_AFTER", 0)
+    message = events.message_of(events.DeletePodCommandEvent(execution_id="e", saga_id="s"), "s.delete")
+    await executions.publisher.publish(events.COMMANDS, message)
+    await executions.publisher.close()
+    assert (broker.connections, broker.published) == (21, [(events.COMMANDS, "s.delete")])
+    broker.away_for = 40
+    with pytest.raises(ChannelError):  # everybody else hears of it at once
+        await Publisher("nats://localhost:1").publish(events.COMMANDS, message)
+    assert broker.connections == 22
+
+
+async def test_a_message_that_is_too_large_is_not_tried_again(monkeypatch):
+    broker = Broker(away_for=20, error=MessageTooLarge)
+    monkeypatch.setattr("execution_queue.broker.make_channel", broker.channel)
+    message = events.message_of(events.DeletePodCommandEvent(execution_id="e", saga_id="s"), "s.delete")
+    with pytest.raises(MessageTooLarge):
+        await Publisher("nats://localhost:1", patience=3600).publish(events.COMMANDS, message)
+    assert broker.connections == 1
 
 
 # -- metrics -----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,14 @@ from daybreak.core.errors import BadInput, StoreError
 from daybreak.core.model import Put
 from daybreak.feeds.bridge.channels import make_channel
 from daybreak.feeds.bridge.channels.address import parse_broker
-from daybreak.feeds.bridge.channels.channel import Channel, ChannelError, Message, Outgoing, Topics
+from daybreak.feeds.bridge.channels.channel import (
+    Channel,
+    ChannelError,
+    Message,
+    MessageTooLarge,
+    Outgoing,
+    Topics,
+)
 from execution_queue.events import OUTPUT, RUNS, read_output
 
 if TYPE_CHECKING:
@@ -27,16 +34,31 @@ WAIT: Final = timedelta(seconds=1)
 
 
 class Publisher:
-    """Publishes to one broker."""
+    """Publishes to one broker. While the broker is away, it tries again for `patience` seconds."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, patience: float = 0.0) -> None:
         self._address = parse_broker(url)
+        self._patience = patience
         self._channel: Channel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
 
     async def publish(self, topic: str, message: Outgoing) -> None:
         """Returns when the broker has the message. Raises ChannelError; then it may have it."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._patience
+        while True:
+            try:
+                await self._publish(topic, message)
+            except ChannelError as error:
+                if isinstance(error, MessageTooLarge) or loop.time() >= until:
+                    raise
+                _log.debug("%s: %s; trying again", self._address, error)
+            else:
+                return
+            await asyncio.sleep(RECONNECT_AFTER)
+
+    async def _publish(self, topic: str, message: Outgoing) -> None:
         channel = await self._open()
         try:
             await channel.publish(topic, [message])
