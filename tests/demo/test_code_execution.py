@@ -199,6 +199,7 @@ async def test_the_cap_is_changed_while_executions_run_and_is_between_1_and_100(
     assert await settings.load() == SystemSettings(max_concurrent_executions=10)
     await settings.save(SystemSettings(max_concurrent_executions=3))
     assert (await settings.load()).max_concurrent_executions == 3
+    assert (await (await app.client()).queue(EXECUTIONS)).capacity == 10_000  # also if no worker has started yet
     import msgspec
 
     for wrong in (0, 101):

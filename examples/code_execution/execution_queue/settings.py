@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from daybreak import Daybreak
+from daybreak.feeds.own_queue import provide_queue
 from execution_queue.service import EXECUTIONS
 
 DEFAULT_MAX_CONCURRENT: Final = 10
@@ -31,5 +32,8 @@ class RuntimeSettingsLoader:
         return SystemSettings(max_concurrent_executions=cap)
 
     async def save(self, settings: SystemSettings) -> SystemSettings:
-        await (await self._app.client()).set_queue(EXECUTIONS, max_running=settings.max_concurrent_executions)
+        client = await self._app.client()
+        # A worker gives the queue its limits when it first starts, unless somebody has set one before it.
+        await provide_queue(client, EXECUTIONS, max_running=DEFAULT_MAX_CONCURRENT, capacity=MAX_QUEUE_SIZE)
+        await client.set_queue(EXECUTIONS, max_running=settings.max_concurrent_executions)
         return settings
