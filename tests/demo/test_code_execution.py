@@ -308,6 +308,7 @@ async def test_the_five_instruments_agree_with_the_store_whatever_happened(app, 
 
     assert {
         "queue_depth 1.0", "queue_active 2.0", "queue_enqueue_total 4.0", "queue_schedule_total 2.0",
+        'queue_wait_time_count{priority="critical"} 1.0', 'queue_wait_time_bucket{le="+Inf",priority="normal"} 1.0',
         "# TYPE queue_wait_time histogram", "queue_event_data_lost_total 0.0",
     } <= await lines()  # fmt: skip
     await queue.release("e0", {"status": "completed"})

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from daybreak import Daybreak, Permanent, Priority
 from daybreak.api.task import prepare
+from daybreak.client.trend_stats import TrendStats
 from daybreak.core.errors import BadInput, JobNotFound, LeaseLost, RecordChanged, Refused
 from daybreak.core.model import UNFINISHED, WAITING, Job, State
 from daybreak.core.units import bucket
@@ -102,6 +103,9 @@ class ExecutionQueueService:
         lease = leases[0]
         beat = Beat(seq=lease.seq, fence=lease.fence, job=lease.job, lease_for=SCHEDULED_FOR, detach=True)
         await client.store.extend([beat])
+        waits = TrendStats(client.store, self._app.world)  # as a worker does, for `queue.wait_time`
+        waits.note_detached(lease)
+        await waits.merge()
         job = await client.get(lease.job)
         return execution_id_of(job), request_of(job)
 
