@@ -196,9 +196,11 @@ async def agree(job: str) -> None:
     store = (await app.client()).store
     [found] = await store.get([job])
     if found is None:  # it was deleted, and what it had is left
-        for saga_id in [mark.name for mark in await store.records(SAGA_MARK_KIND) if job_of(mark.name) == job]:
-            with contextlib.suppress(Refused):
-                await app.find_saga(saga_id).acancel()
+        for mark in await store.records(SAGA_MARK_KIND):
+            handle = app.find_saga(mark.name)
+            if job_of(mark.name) == job and (await handle.ainfo()).context.get("job") == job:
+                with contextlib.suppress(Refused):
+                    await handle.acancel()
         return
     if found.spec.task != execute.name:
         return
@@ -234,7 +236,7 @@ async def try_schedule_from_queue() -> int:
     jobs = {info.id async for info in app.afind(queue=EXECUTIONS, state=State.RUNNING, limit=1000)}
     store = (await app.client()).store
     jobs.update(job_of(mark.name) for mark in await store.records(SAGA_MARK_KIND))
-    for job in sorted(jobs):
+    for job in sorted(jobs - {""}):  # those of other programs may have any id
         await agree(job)
     return len(jobs)
 

@@ -27,7 +27,7 @@ from execution_queue.events import (
 from execution_queue.service import EXECUTIONS, ExecutionQueueService
 from execution_queue.statuses import status_of
 
-from daybreak import State
+from daybreak import Saga, State
 from daybreak.client.saga_changes import drive_saga
 from daybreak.feeds.bridge.finish import finish
 from daybreak.services.reaper import Reaper
@@ -304,6 +304,18 @@ async def test_the_fallback_repairs_what_was_cut_off_between_an_execution_and_it
     await system.work()
     assert status_of(await system.job()) == "completed"
     await system.check_released()
+
+
+async def test_sagas_of_other_programs_are_left_alone(system):
+    for saga_id in ("order", "order.17", "order.18.1"):
+        await Saga("order", app=system.app).step(executions.reserve_pod).astart({"saga_id": "other"}, id=saga_id)
+    await executions.try_schedule_from_queue.asubmit()
+    for job in ("", "order", "order.18"):
+        await executions.agree(job)
+    await system.work()
+    assert [(await system.app.find_saga(one).ainfo()).state for one in ("order", "order.17", "order.18.1")] == [
+        "completed", "completed", "completed",
+    ]  # fmt: skip
 
 
 async def test_output_that_is_large_or_odd_ends_its_execution_too(system):
