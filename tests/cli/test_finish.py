@@ -49,6 +49,12 @@ def test_a_result_is_read_from_a_file_or_from_standard_input(cli, place, tmp_pat
     assert "as before" in again.stdout
 
 
+def test_a_file_that_cannot_be_read_is_named_and_not_taken_for_bad_json(cli, place, detached):
+    refused = cli("finish", detached, "--result", "@missing.json", code=2)
+    assert refused.stderr == "Error: --result: cannot read missing.json: No such file or directory\n"
+    assert place.get(detached).detached
+
+
 @pytest.mark.parametrize(("words", "says"), [
     (("--result", "done"), "a text needs quotes"), (("--fence", "0"), "0"), (("--permanent",), "permanent"),
     (("--cancelled", "--timed-out"), "one way"), (("--error", "no", "--result", "1"), "one way"),

@@ -60,8 +60,9 @@ store_options(command)
 
 
 def _read(text: str) -> Any:
+    read = read_text(text[1:], "--result") if text.startswith("@") else text
     try:
-        return json.loads(read_text(text[1:], "--result") if text.startswith("@") else text)
+        return json.loads(read)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"--result is not valid JSON: {error}; a text needs quotes: --result '\"done\"'") from None
 
