@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from daybreak import Daybreak
+from daybreak import Daybreak, Saga
 from daybreak.core.errors import CalledDuringImport, NotImportable
 from daybreak.tasks.import_guard import importing
 
 
-@pytest.mark.parametrize("what", ["submit", "submit_many", "result", "worker", "work", "add", "take"])
+@pytest.mark.parametrize(
+    "what", ["submit", "submit_many", "result", "worker", "work", "add", "take", "start", "save", "lock"]
+)
 def test_work_asked_for_while_a_worker_imports_is_refused_naming_the_line(app, what):
     @app.task
     def nothing() -> None: ...
@@ -23,8 +25,11 @@ def test_work_asked_for_while_a_worker_imports_is_refused_naming_the_line(app, w
         "work": app.work,
         "add": lambda: app.queue("q").add(1),
         "take": lambda: app.queue("q").take(),
+        "start": Saga("tidy").step(nothing).start,
+        "save": app.schedule("nightly", nothing, every="1h").save,
+        "lock": app.lock("door").acquire,
     }[what]
-    with importing(), pytest.raises(CalledDuringImport, match=r'if __name__ == "__main__"'):
+    with importing(), pytest.raises(CalledDuringImport, match=r'test_importing\.py:.*if __name__ == "__main__"'):
         ask()
 
 
