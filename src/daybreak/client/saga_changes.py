@@ -38,7 +38,10 @@ async def start_saga(client: Client, run_id: str, saga: Saga, first: JobSpec) ->
     found = await read_saga(client.store, run_id)
     if found is not None and found.saga.started_with != saga.started_with:
         raise KeyConflict(
-            run_id, found.saga.progress.steps[0].job, f"saga {run_id!r} was started with other steps or another context"
+            run_id,
+            "",
+            f"saga {run_id!r} was started with other steps or another context",
+            advice="start this one under another id",
         )
     return False
 

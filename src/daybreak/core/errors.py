@@ -162,15 +162,16 @@ def _or_waiting(resources: Iterable[str]) -> str:
 
 
 class KeyConflict(Refused):
-    """The idempotency key belongs to another job, `job`. It is empty if two rows of one call have the same key."""
+    """The idempotency key belongs to another job, `job`. It is empty if two rows of one call have the same key, and if
+    the key is the id of a saga. `advice` says what to do instead."""
 
-    def __init__(self, key: str, job: str, note: str = "") -> None:
+    def __init__(self, key: str, job: str, note: str = "", *, advice: str = "use a new key for new content") -> None:
         message = note
         if job:
             message = f"idempotency key {key!r} belongs to job {job}, which was submitted with other content"
             if note:
                 message = f"{note}: {message}"
-        super().__init__(f"{message}; use a new key for new content")
+        super().__init__(f"{message}; {advice}")
         self.key = key
         self.job = job
 
