@@ -199,7 +199,7 @@ def test_expressions_are_said_in_words(cron, words):
         ("* * * *", "has 4 fields"),
         ("0 0 30 2 *", "bad day-of-month"),
         ("0 0 1 1 moonday", "bad day-of-week"),
-        ("@nightly", "has 1 fields"),
+        ("@nightly", "no such name; the names are @yearly, .*@daily"),
         ("", "write five fields"),
         (5, "write five fields"),
         ("*/0 * * * *", "bad minute"),

@@ -32,6 +32,8 @@ def parse_cron(text: object) -> str:
     if not isinstance(text, str) or not text.strip():
         raise BadInput(f"cron={text!r:.60}: write five fields, such as '30 2 * * *' for every day at 02:30")
     expression = NICKNAMES.get(text.strip().lower(), " ".join(text.upper().split()))
+    if expression.startswith("@"):
+        raise BadInput(f"cron={text!r:.60}: no such name; the names are {', '.join(NICKNAMES)}")
     if len(expression.split()) not in (5, 6):
         raise BadInput(
             f"cron={text!r:.60} has {len(expression.split())} fields: write minute, hour, day of the month, month and "
