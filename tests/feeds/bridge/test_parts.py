@@ -120,6 +120,16 @@ def test_a_message_is_read_plain_or_as_a_cloud_event():
     assert read_arguments(b'{"version": 3}') == Submit(args={"version": 3})
 
 
+def test_a_cloud_event_with_a_long_source_has_an_identity_of_its_own():
+    def read(source, id):  # noqa: A002 - the name of the attribute
+        event = {"specversion": "1.0", "type": "daybreak.submit.v1", "source": source, "id": id}
+        return read_message(json.dumps(event).encode()).id
+
+    long = "https://shop.example/" + "branch/" * 40
+    assert read(long, "1") == read(long, "1") != read(long, "2")
+    assert read(long, "1") != read(long + "x", "1")
+
+
 @pytest.mark.parametrize(
     ("message", "says"),
     [

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -17,7 +18,8 @@ VERSION: Final = 1
 MAX_BODY: Final = 64 * 1024 * 1024  # far above what the arguments of a job may have
 PREFIX: Final = "daybreak."  # the type of a CloudEvent is daybreak.submit.v1
 
-Text = Annotated[str, Meta(min_length=1, max_length=200)]
+MAX_TEXT: Final = 200
+Text = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
 Fence = Annotated[int, Meta(ge=1)]  # the number that ctx.fence gave to an attempt
 
 
@@ -135,9 +137,15 @@ def _from_envelope(envelope: _Envelope) -> Incoming:
     if envelope.data_base64 is not None:
         raise BadInput("the CloudEvent has data_base64; write the data as a JSON object in data")
     fields = _decoded(bytes(envelope.data), dict[str, Any])
-    fields.setdefault("id", f"{envelope.source} {envelope.id}")
+    fields.setdefault("id", _identity(envelope))
     body = msgspec.json.encode({**fields, "kind": kind, "version": int(version)})
     return _read(body, int(version), kind)
+
+
+def _identity(envelope: _Envelope) -> str:
+    """What identifies a CloudEvent. Its source may be a long URL."""
+    identity = f"{envelope.source} {envelope.id}"
+    return identity if len(identity) <= MAX_TEXT else hashlib.sha256(identity.encode()).hexdigest()
 
 
 def _read(body: bytes, version: object, kind: object) -> Incoming:
