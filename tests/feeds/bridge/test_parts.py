@@ -54,6 +54,12 @@ def app(tmp_path):
         ("nats://", "names no host"),
         ("nats://host:4222?wait=1s", "'wait' is not an option of nats://"),
         ("kafka://host:9092?group=x", "'group' is not an option of kafka://"),
+        ("nats://one:4222,two:99999", "'two:99999' has no valid port"),
+        ("redis://host:port", "'host:port' has no valid port"),
+        ("nats://host:4222?ack_wait=soon", "ack_wait: 'soon' is not a duration"),
+        ("redis://host:6379?claim_after=5", "claim_after: '5' is not a duration"),
+        ("redis://host:6379?maxlen=many", "maxlen='many': write how many entries"),
+        ("redis://host:6379?maxlen=0", "maxlen='0': write how many entries"),
     ],
 )
 def test_a_wrong_address_is_refused_with_the_right_spelling(app, url, says):

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 from msgspec import Struct
 
 from daybreak.core.errors import BadInput
+from daybreak.core.units import duration
 
 # The options that Daybreak itself reads, by the kind of broker. Options of Kafka with a dot are those of librdkafka.
 _OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -17,6 +18,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "rabbitmq": ("exchange",),
     "redis": ("claim_after", "maxlen"),
 }
+_DURATIONS: Final = ("ack_wait", "claim_after")
 _PASSED_ON: Final = frozenset({"rabbitmq", "redis"})  # their libraries read options of the URL, too
 _KINDS: Final = {
     "nats": "nats", "tls": "nats", "kafka": "kafka", "amqp": "rabbitmq", "amqps": "rabbitmq",
@@ -64,8 +66,29 @@ def parse_broker(url: object) -> BrokerAddress:
     user, _, hosts = parts.netloc.rpartition("@")
     if not hosts:
         raise BadInput(f"bridge: the URL names no host; write {_EXAMPLES}")
+    _check_ports(hosts)
+    _check_options(own)
     name, _, password = user.partition(":")
     return BrokerAddress(
         kind=kind, url=urlunsplit(parts._replace(query=urlencode(rest), fragment="")), hosts=hosts,
         username=unquote(name) or None, password=unquote(password) or None, options=own,
     )  # fmt: skip
+
+
+def _check_ports(hosts: str) -> None:
+    for host in hosts.split(","):
+        try:
+            _ = urlsplit(f"//{host}").port
+        except ValueError:
+            raise BadInput(f"bridge: {host!r:.60} has no valid port; a port is a number up to 65535") from None
+
+
+def _check_options(options: Mapping[str, str]) -> None:
+    """Here, and not when the channel is made: a wrong option of a bridge that is running would be tried forever."""
+    for name in _DURATIONS:
+        if name in options:
+            duration(options[name], f"bridge: {name}")
+    if "maxlen" in options and not (options["maxlen"].isdecimal() and int(options["maxlen"]) > 0):
+        raise BadInput(
+            f"bridge: maxlen={options['maxlen']!r:.40}: write how many entries a stream keeps, such as 100000"
+        )
