@@ -211,9 +211,19 @@ def test_another_outcome_of_an_attempt_that_is_over_is_refused(run, app, pod, po
     job = pod.submit()
     app.finish(job, Report(date(2026, 5, 2), 3), fence=pods.fence(job))
     for late in ({"result": Report(date(2026, 5, 2), 4)}, {"error": "no"}, {"cancelled": True}, {"timed_out": True}):
-        with pytest.raises(AttemptOver, match=r"it completed at .*not recorded"):
+        with pytest.raises(AttemptOver, match=r"it completed at .*nothing was written"):
             app.finish(job, **late, fence=pods.fence(job))
     assert job.result().pages == 3
+
+
+def test_a_fence_that_no_attempt_has_had_is_refused_as_that(run, app, pod):
+    job = pod.submit()
+    told = "no attempt has had fence 2: the job runs with fence 1 now, as attempt 1; nothing was written$"
+    with pytest.raises(AttemptOver, match=told):
+        app.finish(job, cancelled=True, fence=2)
+    with pytest.raises(AttemptOver, match=told):
+        app.extend(job, "1h", fence=2)
+    assert job.info().detached
 
 
 def test_an_error_is_retried_by_policy_and_the_older_attempt_is_refused(run, app, pod, pods):

@@ -65,7 +65,7 @@ async def finish(
     after, history = await client.get(job_id), await client.history(job_id)
     end = end_of(history, fence)
     if end is None or not _is_same(outcome, end, after, fence):
-        raise AttemptOver(after.id, fence, _what_happened(after, end))
+        raise AttemptOver(after.id, fence, _what_happened(after, end), is_future=fence > after.fence)
     is_new = settled is not None and end.n > before.revision
     return Finished(
         job=after.id,
@@ -96,7 +96,8 @@ async def extend(
         if reply.held:
             return await client.get(job_id)
         job = await client.get(job_id)
-    raise AttemptOver(job.id, fence, _what_happened(job, end_of(await client.history(job_id), fence)))
+    end = end_of(await client.history(job_id), fence)
+    raise AttemptOver(job.id, fence, _what_happened(job, end), is_future=fence > job.fence)
 
 
 def check_fence(fence: object) -> int:

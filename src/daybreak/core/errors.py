@@ -425,12 +425,12 @@ class LeaseLost(DaybreakError):
 
 
 class AttemptOver(LeaseLost):
-    """The attempt with this fence has ended already, and not with this outcome. Nothing was written."""
+    """The attempt with this fence has ended already, and not with this outcome; or no attempt had this fence yet.
+    Nothing was written."""
 
-    def __init__(self, job: str, fence: int, story: str) -> None:
-        DaybreakError.__init__(
-            self, f"job {job}: the attempt with fence {fence} is over: {story}; this outcome was not recorded"
-        )
+    def __init__(self, job: str, fence: int, story: str, *, is_future: bool = False) -> None:
+        what = f"no attempt has had fence {fence}" if is_future else f"the attempt with fence {fence} is over"
+        DaybreakError.__init__(self, f"job {job}: {what}: {story}; nothing was written")
         self.job = job
         self.fence = fence
 
