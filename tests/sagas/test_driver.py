@@ -345,6 +345,24 @@ async def test_old_sagas_are_forgotten_and_unfinished_ones_are_not(memory):
     assert left == [["unfinished", "compensated", "completed"], ["unfinished", "compensated"], ["unfinished"]]
 
 
+async def test_the_id_of_a_forgotten_saga_is_refused_while_the_store_knows_its_jobs(store):
+    """A new saga would wait for jobs that the store does not make a second time, and be compensated for nothing."""
+    long = replace(ONCE, keep_completed=timedelta(days=30))
+    await start(store, "r", 2, options=ONCE, last_options=long)
+    for _ in range(2):
+        await work(store)
+        await drive(store, kills=False)
+    first, _ = await jobs_of(store, "r")
+    await forget_sagas(store, moment(WORLD.wall()) + KEEP_COMPLETED + DAY)
+    assert await read_sagas(store) == []
+    with pytest.raises(KeyConflict, match=r"^saga 'r' has run before: .*; start this one under another id$"):
+        await start(store, "r", 2)
+    await store.amend(Amend(action="remove", by="tester", jobs=(first.id,)))
+    with pytest.raises(KeyConflict, match="has run before"):  # also if only a later job is left
+        await start(store, "r", 2)
+    assert await read_sagas(store) == []
+
+
 async def test_the_records_of_ended_sagas_are_bounded_in_number_and_size(memory, monkeypatch):
     for n in range(6):
         await start(memory, f"r{n}", 1)

@@ -16,6 +16,7 @@ from daybreak.client.saga_record import (
     merge,
     read_outlines,
     read_saga,
+    step_key,
     write_saga,
 )
 from daybreak.core.errors import KeyConflict, RecordChanged, Refused, SagaNotFound
@@ -23,7 +24,7 @@ from daybreak.core.model import Job, JobSpec, State
 from daybreak.core.units import moment
 from daybreak.policy import sagas as policy
 from daybreak.policy.admit import admit
-from daybreak.policy.sagas import Decision, JobEnd
+from daybreak.policy.sagas import Decision, JobEnd, NextJob
 from daybreak.store.protocol import Amend, Store
 
 TRIES: Final = 50
@@ -31,8 +32,9 @@ TRIES: Final = 50
 
 async def start_saga(client: Client, run_id: str, saga: Saga, first: JobSpec) -> bool:
     """Write a new saga with its first job. False if the same saga was started before under this id; KeyConflict if it
-    was another one."""
+    was another one, or one whose record is no longer kept."""
     admit(first, client.store.traits.features)
+    await _refuse_forgotten(client, run_id, len(saga.definition))
     if await write_saga(client.store, run_id, saga, 0, [first]):
         return True
     found = await read_saga(client.store, run_id)
@@ -44,6 +46,22 @@ async def start_saga(client: Client, run_id: str, saga: Saga, first: JobSpec) ->
             advice="start this one under another id",
         )
     return False
+
+
+async def _refuse_forgotten(client: Client, run_id: str, steps: int) -> None:
+    """The keys of jobs can outlive the record of their saga. A new saga of this id would wait for jobs that the store
+    refuses to make a second time."""
+    numbers = [(step, is_undo) for step in range(steps) for is_undo in (False, True)]
+    keys = [step_key(run_id, NextJob(step=step, is_undo=is_undo)) for step, is_undo in numbers]
+    known = next((found for found in await client.store.known_keys(keys) if found is not None), None)
+    # Who starts the same saga at this moment has written its record together with the key.
+    if known is not None and await read_saga(client.store, run_id) is None:
+        raise KeyConflict(
+            run_id,
+            "",
+            f"saga {run_id!r} has run before: its record is no longer kept, but the store knows its jobs",
+            advice="start this one under another id",
+        )
 
 
 async def find_saga(client: Client, run_id: str) -> StoredSaga:
