@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,7 @@ from daybreak.store.protocol import Claim, Exchange
 
 
 @pytest.fixture
-def stuck(tmp_path):
+def stuck(tmp_path, request):
     """A saga whose first step cannot be undone, unless a file is there."""
     app = Daybreak(f"sqlite:///{tmp_path}/jobs.db")
     may = tmp_path / "may"
@@ -39,7 +40,7 @@ def stuck(tmp_path):
 
     saga = Saga("execute", undo_tries=1).step(allocate, undo=release).step(create)
     with app, app.worker(isolation="thread"):
-        run = saga.start({"user": "ann"}, id="order-17")
+        run = saga.start({"user": "ann"}, id=getattr(request, "param", "order-17"))
         assert run.wait("60s").state == "stuck"
         yield app, run, may
 
@@ -74,6 +75,16 @@ def test_a_stuck_saga_is_listed_shown_and_resumed(stuck, tmp_path):
     assert (code != 0, "only one that is stuck can be resumed" in err) == (True, True)
     assert daybreak(tmp_path, "cancel", "order-17")[0] == 0
     assert "No saga is stuck." in daybreak(tmp_path, "--state", "stuck")[1]
+
+
+@pytest.mark.parametrize("stuck", ["-17", "17 'b'"], indirect=True)
+def test_the_command_that_resumes_a_saga_can_be_typed_whatever_its_id_is(stuck, tmp_path):
+    _, run, may = stuck
+    told, cure = shlex.split(run.info().resume_command), shlex.split(doctor(tmp_path)[0][1])
+    assert told == [word for word in cure if word not in ("--url", str(tmp_path / "jobs.db"))]
+    may.touch()
+    subprocess.run([sys.executable, "-m", "daybreak.cli", *cure[1:]], cwd=tmp_path, timeout=60, check=True)
+    assert run.wait("60s").state == "compensated"
 
 
 def doctor(tmp_path):

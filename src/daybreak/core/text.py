@@ -126,3 +126,8 @@ def priority_name(priority: int) -> str:
     4`."""
     named = bucket(priority)
     return named.name.lower() if named == priority else f"{named.name.lower()} {priority}"
+
+
+def as_argument(name: str) -> tuple[str, ...]:
+    """A name as the words of a command to type: one that begins with a dash must not be taken for an option."""
+    return ("--", name) if name.startswith("-") else (name,)

@@ -14,6 +14,7 @@ from daybreak.client.client import Client
 from daybreak.client.saga_changes import find_saga
 from daybreak.client.saga_record import StoredSaga, read_sagas
 from daybreak.core.model import Job, RedactedStruct, State
+from daybreak.core.text import as_argument
 from daybreak.policy.sagas import FINISHED, Phase, StepProgress, StepState
 
 
@@ -90,7 +91,7 @@ class SagaInfo(RedactedStruct, frozen=True, kw_only=True):
 
 def resume_command(run_id: str, state: Phase) -> str | None:
     """The command that continues a saga that is stuck; None if it is not."""
-    return f"daybreak sagas resume {shlex.quote(run_id)}" if state == "stuck" else None
+    return shlex.join(["daybreak", "sagas", "resume", *as_argument(run_id)]) if state == "stuck" else None
 
 
 def info_of_saga(found: StoredSaga) -> SagaInfo:

@@ -9,7 +9,7 @@ from typing import Final
 from daybreak.cli.session import Session
 from daybreak.client.client import Client
 from daybreak.client.saga_record import SagaOutline, read_unfinished
-from daybreak.core.text import ago, counted
+from daybreak.core.text import ago, as_argument, counted
 from daybreak.store.protocol import Finding, ok_finding
 
 SHOWN: Final = 10
@@ -43,7 +43,7 @@ def _stuck(one: SagaOutline, here: Session, now: datetime) -> Finding:
     step = one.progress.steps[one.progress.current or 0]
     what = f"saga {one.id} ({one.name}) got stuck {ago(one.changed_at, now)}: step {step.name} cannot be undone"
     reason = f": {step.undo_error}" if step.undo_error else ""
-    return Finding(what + reason, cure=here.command("sagas", "resume", one.id))
+    return Finding(what + reason, cure=here.command("sagas", "resume", *as_argument(one.id)))
 
 
 async def _not_driven(client: Client, found: list[SagaOutline], now: datetime) -> list[SagaOutline]:

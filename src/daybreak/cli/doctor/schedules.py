@@ -11,7 +11,7 @@ from daybreak.cli.session import Session
 from daybreak.client.client import Client
 from daybreak.client.schedule_record import overlap_name
 from daybreak.core.model import State
-from daybreak.core.text import ago, counted, lasted, local
+from daybreak.core.text import ago, as_argument, counted, lasted, local
 from daybreak.store.protocol import Finding, ok_finding
 
 MANY_WAIT: Final = 10  # jobs of one schedule behind each other
@@ -30,7 +30,7 @@ async def about_schedules(client: Client, here: Session, now: datetime) -> Async
 
 async def _findings(client: Client, here: Session, info: ScheduleInfo, now: datetime) -> AsyncIterator[Finding]:
     where = f"schedule {info.name}"
-    show = here.command("schedules", "show", info.name)
+    show = here.command("schedules", "show", *as_argument(info.name))
     if info.state == "late" and info.next_tick is not None:
         yield Finding(
             f"{where} should have ticked {ago(info.next_tick, now)}: nothing fires ticks, or its clock is wrong",
@@ -44,7 +44,7 @@ async def _findings(client: Client, here: Session, info: ScheduleInfo, now: date
     if info.state == "unknown zone":
         yield Finding(f"{where}: this machine does not know the time zone {info.tz}", cure="pip install tzdata")
     if info.state == "paused" and info.paused_at is not None:
-        resume = here.command("schedules", "resume", info.name)
+        resume = here.command("schedules", "resume", *as_argument(info.name))
         yield Finding(f"{where} was paused {ago(info.paused_at, now)} by {info.paused_by or 'someone'}", cure=resume)
     if info.state == "moving":
         yield Finding(f"{where} was being moved to another store", cure="repeat the move: " + here.command("move"))

@@ -13,7 +13,7 @@ from daybreak.cli.output import Column, say, say_json, say_table
 from daybreak.cli.root import Group, store_options
 from daybreak.cli.session import session
 from daybreak.client.client import Client
-from daybreak.core.text import ago, counted, safe
+from daybreak.core.text import ago, as_argument, counted, safe
 from daybreak.core.units import moment
 
 
@@ -74,8 +74,10 @@ def _next_step(found: list[ScheduleInfo]) -> str:
         if info.state == "late":
             return f"{summary} {safe(info.name)} is late: start a worker, or {session().command('serve')}"
         if info.state == "paused":
-            return f"{summary} Resume with: {session().command('schedules', 'resume', info.name)}"
-    return f"{summary} See the next ticks with: {session().command('schedules', 'preview', found[0].name)}"
+            return f"{summary} Resume with: {session().command('schedules', 'resume', *as_argument(info.name))}"
+    return (
+        f"{summary} See the next ticks with: {session().command('schedules', 'preview', *as_argument(found[0].name))}"
+    )
 
 
 store_options(command)

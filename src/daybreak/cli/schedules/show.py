@@ -14,7 +14,7 @@ from daybreak.cli.output import as_json as json_text
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
 from daybreak.client.client import Client
-from daybreak.core.text import ago, lasted, local, number, priority_name, safe
+from daybreak.core.text import ago, as_argument, lasted, local, number, priority_name, safe
 from daybreak.core.units import moment
 from daybreak.policy.schedules.words import PreviewedTick
 
@@ -117,5 +117,5 @@ async def _preview(client: Client, name: str, count: int, *, as_json: bool) -> i
 def _say_stopped(info: ScheduleInfo, ticks: list[PreviewedTick]) -> None:
     if info.state == "paused" and ticks:
         say()
-        resume = session().command("schedules", "resume", info.name)
+        resume = session().command("schedules", "resume", *as_argument(info.name))
         say(f"It is paused, so none of them is fired. Resume with: {resume}")
