@@ -62,6 +62,7 @@ from daybreak.store.protocol import (
     Store,
     Tally,
     Verdict,
+    Watch,
     job_topic,
 )
 from daybreak.system import patience
@@ -360,6 +361,18 @@ class Client:
                 return found
             finally:
                 watch.close()
+
+    async def wait_for_change(
+        self,
+        watch: Watch,
+        longest: timedelta,
+        *,
+        what: str,  # noqa: ARG002
+        is_limited: bool,  # noqa: ARG002
+    ) -> None:
+        """Wait until something may have changed. Inline mode says `what` would be waited for in vain instead, unless
+        the caller's patience is limited."""
+        await watch.wait(longest)
 
     async def finals(self, jobs: Iterable[str]) -> AsyncIterator[Job]:
         """Each of these jobs when it is final, in that order. All of them share one watch."""

@@ -73,7 +73,8 @@ class SagaRun:
                     found = info_of_saga(await find_saga(client, self.id))
                     if found.is_finished or found.state == "stuck":
                         return found
-                    await watch.wait(POLL_INTERVAL)
+                    what = f"saga {self.id} is {found.state}"
+                    await client.wait_for_change(watch, POLL_INTERVAL, what=what, is_limited=limit is not None)
         except TimeoutError:
             raise SagaTimeout(self.id, found.state, limit or timedelta()) from None
         finally:

@@ -8,21 +8,23 @@ import contextvars
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from daybreak.api.portal import Portal
 from daybreak.api.queues.consumer import QueueConsumer, consumers
 from daybreak.api.store_sessions import Sessions
 from daybreak.client.client import Client
-from daybreak.core.errors import DaybreakError, LeaseLost, WrongState
+from daybreak.core.errors import DaybreakError, LeaseLost, Refused, WrongState
 from daybreak.core.model import Job, JobSpec, Lease
-from daybreak.store.protocol import Beat, Inserted, InsertsNow
+from daybreak.store.protocol import Beat, Inserted, InsertsNow, Watch
 from daybreak.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from daybreak.testing.inline_mode import Inline
 
 T = TypeVar("T")
+
+ENDLESS_WAIT: Final = "in inline mode this wait would never end: move the clock with run.advance(...)"
 
 
 class InlineStore(MemoryStore):
@@ -53,9 +55,12 @@ class InlineClient(Client):
             return found
         if timeout is not None:
             raise TimeoutError
-        raise WrongState(
-            job, found.state.value, "in inline mode this wait would never end: move the clock with run.advance(...)"
-        )
+        raise WrongState(job, found.state.value, ENDLESS_WAIT)
+
+    async def wait_for_change(self, watch: Watch, longest: timedelta, *, what: str, is_limited: bool) -> None:
+        if is_limited:
+            raise TimeoutError
+        raise Refused(f"{what}: {ENDLESS_WAIT}")
 
 
 class _ReportingStore:

@@ -21,10 +21,12 @@ from msgspec.structs import replace
 from daybreak import values
 from daybreak.api.app import Daybreak
 from daybreak.client.leases import lease_of
+from daybreak.client.saga_record import SAGA_KIND, queues_of, read_sagas
 from daybreak.core.errors import DaybreakError
 from daybreak.core.model import Batching, Ending, HandedBack, JobSpec, Lease, Lost, State
 from daybreak.core.units import duration, moment, span
-from daybreak.store.protocol import LATEST, Filter, Inserted, Query
+from daybreak.services.saga_driver import SagaDriver
+from daybreak.store.protocol import LATEST, SAGA_MARK_KIND, Filter, Inserted, Query
 from daybreak.tasks.context import Context
 from daybreak.testing.clock import HandClock
 from daybreak.testing.inline_doubles import InlinePortal, InlineReporter, InlineSessions, InlineStore, driven
@@ -71,6 +73,7 @@ class Inline:
         self._around: contextlib.AsyncExitStack | None = None
         self._runner = Runner(app.program)
         self._queues: dict[str, None] = dict.fromkeys(app.program.queues())
+        self._sagas = SagaDriver(self.store, clock, name="inline")
         self._retrying: dict[str, int] = {}
         self._tried: dict[str, int] = {}
         self._depth = 0
@@ -233,8 +236,23 @@ class Inline:
             elif taken.leases:
                 [lease] = taken.leases
                 ended = [(lease, await self._perform(lease, run, source))]
-            if not taken.leases and not taken.again and not self._move_to_next_retry():
-                return
+            if taken.leases or taken.again or await self._drive_sagas() or self._move_to_next_retry():
+                continue
+            return
+
+    async def _drive_sagas(self) -> bool:
+        """Submit the next steps and undos of sagas. Returns whether there is more to do."""
+        marks = await self.store.records(SAGA_MARK_KIND)
+        if not marks:
+            return False
+        before, queues = await self._revisions_of_sagas(), len(self._queues)
+        for saga in await read_sagas(self.store):
+            self._queues |= dict.fromkeys(queues_of(saga.saga.definition))
+        await self._sagas.sweep(marks)
+        return await self._revisions_of_sagas() != before or len(self._queues) != queues
+
+    async def _revisions_of_sagas(self) -> list[tuple[str, int]]:
+        return [(record.name, record.revision) for record in await self.store.records(SAGA_KIND)]
 
     def _source(self) -> LocalSource:
         return LocalSource(self.store, self.clock, worker="inline", queues=tuple(self._queues), lease_for=LEASE_FOR)
