@@ -227,8 +227,14 @@ def resume_all() -> int:
 
 def drain() -> float:
     began_at = time.monotonic()
-    until(lambda: not sum(ask(app, lambda client: client.count())[state] for state in UNFINISHED), "drained", DRAIN)
+    until(lambda: not unfinished(), "drained", DRAIN)
     return time.monotonic() - began_at
+
+
+def unfinished() -> int:
+    """How many are unfinished at one instant: a job that changes its state between two counts would be in neither."""
+    counts = ask(app, lambda client: client.count())
+    return sum(counts[state] for state in UNFINISHED)
 
 
 async def all_events(store: SqliteStore) -> dict[str, list[Event]]:
