@@ -41,14 +41,19 @@ BUGS = {
         "test_a_waiting_leader_that_is_cancelled_hands_over",
     ),
     "follower_of_a_failed_job_has_no_leader": (
-        "  elseif state > COMPLETED or state == SUSPENDED then\n    M.leave_flight(job)\n",
+        "  elseif state >= COMPLETED or state == SUSPENDED then\n    M.leave_flight(job)\n",
         "",
         "test_a_leader_that_fails_hands_over",
     ),
     "failure_is_cached": (
-        "  if state == COMPLETED then\n    M.deliver(",
-        "  if state >= COMPLETED then\n    M.deliver(",
+        "  if state == COMPLETED and not",
+        "  if state >= COMPLETED and not",
         "test_a_failure_on_the_last_attempt_is_not_kept",
+    ),
+    "result_of_other_code_is_cached": (
+        "  if state == COMPLETED and not M.has(fate.parts, IS_UNKEPT) then",
+        "  if state == COMPLETED then",
+        "test_a_result_that_is_not_to_be_kept_is_that_of_its_job_alone",
     ),
     "old_result_is_used": (
         "return counts(entry) and (entry.till == NONE or now < entry.till)",
