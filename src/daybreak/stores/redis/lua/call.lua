@@ -25,9 +25,9 @@ local function fits(mate, head)
 end
 
 local function search(name, head, wanted, limit, spoken_for)
-  local mates, seen, from = {}, 0, 0
+  local mates, seen, from, piece = {}, 0, 0, wanted + 1 -- the head is among them; mostly the first ones fit
   while #mates < wanted and seen < limit do
-    local found = call('ZRANGE', P .. name, from, from + PIECE - 1)
+    local found = call('ZRANGE', P .. name, from, from + piece - 1)
     M.fetch('at', found)
     for i = 1, #found do
       local seq = found[i]
@@ -37,8 +37,8 @@ local function search(name, head, wanted, limit, spoken_for)
         if fits(mate, head) then mates[#mates + 1] = mate end
       end
     end
-    if #found < PIECE then break end
-    from = from + PIECE
+    if #found < piece then break end
+    from, piece = from + piece, PIECE
   end
   return mates
 end
