@@ -30,9 +30,10 @@ def amid_batches(store: str, place: Path, jobs: int) -> Timed:
     """How many times as long a claim of ten plain jobs takes while very many jobs of a batch task wait in its queue,
     with keys that take turns; and a claim of ten batch calls, whose keys those jobs have, too.
 
-    Of two stores one has them and the other none, and they are asked in turn: a machine is not as quick now as a minute
-    ago."""
+    Of two stores one has them and the other a single one, and they are asked in turn: a machine is not as quick now as
+    a minute ago."""
     with ours(store, folder_in(place, "few")) as few, ours(store, folder_in(place, "many"), "both") as many:
+        few.app.portal.run(_fill(few.app, 1))
         many.app.portal.run(_fill(many.app, jobs))
         plain = [(_probed(few, _plain), _probed(many, _plain)) for _ in range(WARM_UP + PROBES)]
         calls = [(_probed(few, _element), _probed(many, _element)) for _ in range(WARM_UP + PROBES)]
