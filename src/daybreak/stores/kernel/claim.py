@@ -49,10 +49,10 @@ class QueueTurn:
         """Whether the queue has a job to give. Only this reads the next job."""
         if self.room < 1:
             return False
-        while self.head is None or self.head.seq in self._taken:
+        if self.head is None:
             self.head = next(self._heads, None)
-            if self.head is None:
-                return False
+        while self._taken and self.head is not None and self.head.seq in self._taken:
+            self.head = next(self._heads, None)
         return self.head is not None
 
     def key(self, steady: int) -> tuple[int, int, int]:
@@ -102,11 +102,6 @@ class Candidate(NamedTuple):
     def is_plain(self) -> bool:
         """Whether the job is leased, and no other with it."""
         return not self.ends and self.lacking is None and self.mates is None
-
-    @property
-    def size(self) -> int:
-        """How many jobs are leased, at most."""
-        return 1 if self.mates is None else 1 + len(self.mates)
 
 
 class Claiming:
@@ -264,14 +259,15 @@ class Claiming:
         self._taken.clear()
         looked_at, passed_over = 0, self._passed_over
         while self._may_take(leased, ended, parked):
-            has_calls = bool(self._taken) or self._passed_over > passed_over
+            has_calls = self._taken or self._passed_over > passed_over
             if has_calls and looked_at + len(self._taken) >= self._claim.limit + PROMOTED_PER_CLAIM:
                 break  # the stores may have read no further
             if (queue := next(order, None)) is None:
                 return chosen, True
             head = queue.pop()
-            looked_at += 1
-            self._spoken_for.add(head.seq)
+            if self._claim.batches:
+                looked_at += 1
+                self._spoken_for.add(head.seq)
             if (candidate := self._decide(queue, head)) is None:
                 self._passed_over += 1
                 self._seen.append(head.seq)
@@ -279,10 +275,12 @@ class Claiming:
                     return chosen, True
                 continue
             chosen.append(candidate)
+            size = 1
             if candidate.mates:
                 taken = [mate.seq for mate in candidate.mates]
                 self._taken.update(taken)
                 self._spoken_for.update(taken)
+                size += len(taken)
             if candidate.ends:
                 ended += 1
                 if candidate.head.needs:
@@ -291,8 +289,8 @@ class Claiming:
                 parked += 1
             else:
                 leased += 1
-                queue.room -= candidate.size
-                queue.served += candidate.size
+                queue.room -= size
+                queue.served += size
         return chosen, False
 
     def _decide(self, queue: QueueTurn, head: Head) -> Candidate | None:
@@ -307,7 +305,7 @@ class Claiming:
             if batching is not None and (mates := self._find_mates(queue, head, head.batch, batching)) is None:
                 return None
         if is_overdue or not head.needs:
-            return Candidate(queue, head, is_overdue, mates=mates)
+            return Candidate(queue, head, is_overdue, False, None, mates)
         gauges = tx.gauges
         if gauges.shut(head.needs) is not None and tx.fail_fast_among([head.seq]):
             return Candidate(queue, head, fails_fast=True)
