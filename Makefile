@@ -28,10 +28,15 @@ TWICE := $(SERVED) $(BIN)/python tests/run_again.py --remember $(FLAKY) --dist w
 SUITES := tests/unit tests/stores tests/contract tests/property tests/simulation tests/face tests/cli tests/worker \
     tests/server tests/acceptance tests/on_servers tests/demo
 # Quick tests use one process, or a few short-lived ones, and no server. Only make test runs tests that start many
-# processes, wait for leases to expire or compute for seconds, and the examples of the docs.
+# processes, wait for leases to expire, drive a whole screen or compute for seconds, and the examples of the docs.
 QUICK := tests/unit tests/stores tests/face tests/cli --ignore-glob='*/test_*processes.py' \
     --ignore-glob='*/test_locks.py' --ignore=tests/unit/test_readme.py \
     --ignore=tests/cli/test_worker.py --ignore=tests/stores/postgres --ignore=tests/stores/redis \
+    --ignore=tests/cli/test_top_screens.py --ignore=tests/cli/test_top.py --ignore=tests/cli/test_sweep.py \
+    --ignore=tests/cli/test_sagas.py --ignore=tests/face/test_waits.py --ignore=tests/unit/test_worker_parts.py \
+    --ignore=tests/unit/test_webhook.py --ignore=tests/unit/test_eta.py --ignore=tests/unit/test_run_again.py \
+    --ignore=tests/stores/test_sqlite_fast_path.py --ignore=tests/stores/directory/test_failing_disk.py \
+    --ignore=tests/stores/directory/test_planted_faults.py --ignore=tests/unit/test_wats_client.py \
     --deselect=tests/unit/test_docs.py::test_what_a_page_shows_runs_and_prints_what_it_says \
     --deselect=tests/face/test_limiting.py::test_ten_thousand_at_once
 
