@@ -51,7 +51,7 @@ ENDS: Final = frozenset({"retrying", "released", "suspended"})  # of an attempt,
 
 HOSTILE: Final = {
     "a fork bomb": ("bash", ":(){ :|:& };:\nsleep 30"),
-    "a file of 10 GB": ("bash", "head -c 10G /dev/zero > /work/big || exit 7"),
+    "a file of 10 GB": ("bash", "head -c 10G /dev/zero > /code/big || exit 7"),
     "the network": ("python", "import socket\nsocket.create_connection(('127.0.0.1', 80), 2)"),
     "files of the host": ("bash", "cat /etc/passwd || exit 8"),
     "its environment": ("bash", "cat /proc/*/environ | tr '\\0' '\\n' | grep -E 'STORE|BROKER' && exit 0; exit 9"),

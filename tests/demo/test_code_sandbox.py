@@ -129,7 +129,7 @@ def test_an_endless_fork_bomb_ends_with_the_time_limit(none_left):
 
 
 def test_a_file_of_ten_gigabytes_is_refused(none_left):
-    code = "with open('/work/big', 'wb') as file:\n    for _ in range(10 * 1024):\n        file.write(bytes(1024 ** 2))"
+    code = "with open('/code/big', 'wb') as file:\n    for _ in range(10 * 1024):\n        file.write(bytes(1024 ** 2))"
     ended = run(code)
     assert ended.exit_code == 1
     assert "No space left on device" in ended.stderr or "File too large" in ended.stderr
@@ -195,7 +195,7 @@ def test_the_code_runs_as_a_user_of_its_own_with_no_way_to_more_rights(none_left
         seen: list[int] = []
 
         async def told(_: str, __: bytes) -> None:
-            seen.extend(users_of(b"/usr/bin/bash\0/work/main.sh\0"))
+            seen.extend(users_of(b"/usr/bin/bash\0/code/main.sh\0"))
 
         asyncio.run(sandbox.run("bash", "echo now; sleep 0.3", LIMITS, told))
         assert set(seen) & set(USED)
@@ -438,7 +438,7 @@ def test_a_language_without_interpreter_is_not_the_fault_of_the_code(monkeypatch
         ("bash", -40, "", "ended by signal 40 (a real-time signal)"),
         ("node", -6, "FATAL ERROR: out of memory\n 1: 0xb7 abort\n15: 0x195 [node]\n",
          "ended by signal 6 (SIGABRT): FATAL ERROR: out of memory"),
-        ("node", 1, "/work/main.js:1\nthrow x\n^\n\nError: no\n    at x (y:1) {\n  code: 'E'\n}\n\nNode.js v20.20.2\n",
+        ("node", 1, "/code/main.js:1\nthrow x\n^\n\nError: no\n    at x (y:1) {\n  code: 'E'\n}\n\nNode.js v20.20.2\n",
          "Error: no"),
         ("node", 1, "Node.js v20.20.2\n", "Node.js v20.20.2"),
     ],

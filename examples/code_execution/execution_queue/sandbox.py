@@ -151,7 +151,7 @@ def command_of(language: str, files: Descriptors, limits: Limits, user: int | No
     if files.rules is not None:
         command += ["--seccomp", str(files.rules)]
     command += ["--uid", "1000", "--gid", "1000", "--hostname", "sandbox", "--clearenv"]
-    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/work", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
+    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/code", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
     for name, value in environment.items():
         command += ["--setenv", name, value]
     command += ["--ro-bind", "/usr", "/usr"]
@@ -164,10 +164,10 @@ def command_of(language: str, files: Descriptors, limits: Limits, user: int | No
         command += ["--ro-bind", "/etc/alternatives", "/etc/alternatives"]
     half = str(limits.disk // 2)
     command += ["--proc", "/proc", "--dev", "/dev", "--size", half, "--tmpfs", "/tmp"]  # noqa: S108 - of the sandbox
-    command += ["--size", half, "--tmpfs", "/work", "--size", "65536", "--tmpfs", "/dev/shm"]  # noqa: S108
-    command += ["--ro-bind-data", str(files.script), f"/work/{found.file}", "--remount-ro", "/", "--remount-ro", "/dev"]
-    command += ["--chdir", "/work", "--"]
-    return [*command, *_limited(limits, is_counted=is_counted), found.program, f"/work/{found.file}"]
+    command += ["--size", half, "--tmpfs", "/code", "--size", "65536", "--tmpfs", "/dev/shm"]  # noqa: S108
+    command += ["--ro-bind-data", str(files.script), f"/code/{found.file}", "--remount-ro", "/", "--remount-ro", "/dev"]
+    command += ["--chdir", "/code", "--"]
+    return [*command, *_limited(limits, is_counted=is_counted), found.program, f"/code/{found.file}"]
 
 
 def _limited(limits: Limits, *, is_counted: bool) -> list[str]:
