@@ -365,6 +365,16 @@ class Batches:
         assert await used(store, "plecs") == 3
         await assert_sound(store)
 
+    async def test_jobs_that_do_not_fit_hide_none_of_those_behind_them(self, store: Store) -> None:
+        need_batches(store)
+        await provide(store, "plecs", slots=9)
+        [head] = await submit(store, "a", resources=PLECS)
+        others = await submit(store, *"a" * 10, resources=needs(plecs=2))
+        behind = await submit(store, *"aaa", resources=PLECS)
+        called = jobs_in(await calls_of(store))
+        assert called == [[head, *behind], others[:4], others[4:8], others[8:]]
+        await assert_sound(store)
+
     async def test_an_unused_call_returns_its_token_only_as_a_whole(self, store: Store) -> None:
         need_batches(store)
         await provide(store, "plecs", every=HOUR)
