@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from msgspec.structs import replace
 from redis_servers import REDIS, connect, fresh, keys_of, need_redis
 
 from daybreak.core.model import Caching, Done
@@ -110,3 +111,29 @@ async def test_the_fast_path_of_an_exchange_writes_what_the_general_path_writes(
     (answers, stored), (general_answers, general_stored) = left
     assert answers == general_answers
     assert stored == general_stored
+
+
+NOTE = 4  # in the marks of a job: which of the other hashes have something of it
+
+
+@pytest.mark.parametrize("script", [FAST, GENERAL])
+async def test_the_note_of_a_wait_is_gone_when_the_job_starts(script, monkeypatch):
+    need_redis()
+    monkeypatch.setattr(scripts, "EXCHANGE", script)
+    with fresh() as namespace:
+        async with RedisStore(REDIS, namespace=namespace) as store:
+            await store.insert([spec("a", retry=TWICE)], now=NOON)
+            claim = Claim(worker="w", tasks=frozenset({("a", 1)}), limit=1, lease_for=LEASE)
+            [lease] = (await exchange(store, claim=claim, now=NOON)).leases
+            noted = replace(settle(lease, OOPS, chance=0.5, by="w", success=0.9), note="later")
+            await exchange(store, settle=[noted], now=NOON)
+            assert marks_and_notes(namespace) == ([NOTE], [b"later"])
+            assert (await exchange(store, claim=claim, now=NOON + 1000 * SECOND)).leases
+            assert marks_and_notes(namespace) == ([0], [])
+
+
+def marks_and_notes(namespace):
+    """Of all jobs, whether they are marked to have a note, and the notes."""
+    stored = dump(namespace)
+    marks = [int.from_bytes(record[4:6], "little") & NOTE for record in stored[b":at"].values()]
+    return marks, list(stored.get(b":note", {}).values())
